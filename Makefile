@@ -1,0 +1,60 @@
+# Two commands do all the set-up on a Debian machine with Go: make demo, make test.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The versions that every integration test runs on.
+HAPROXY_VERSIONS ?= 2.6 3.0 3.2
+
+export CGO_ENABLED = 0
+# A path of our own: what is installed on the machine is not touched.
+export TIER_AGENT_HAPROXY_DIR ?= $(CURDIR)/.haproxy
+
+.PHONY: build demo test haproxies unit integration soak fuzz bench lint clean
+
+build: ## the static binary, and the demo engine
+	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/tier-agent ./cmd/tier-agent
+	go build -trimpath -o bin/engine ./test/engine/cmd/engine
+
+demo: build ## the main job on real HAProxy; DEMO=once plays the story and ends, DEMO=discover on hosts from DNS
+	go build -trimpath -o bin/demo ./test/demo
+	haproxy=$$(scripts/haproxy.sh system) && exec bin/demo -parent $$PPID -haproxy "$$haproxy"
+
+test: haproxies unit integration ## everything
+
+haproxies: ## the HAProxy versions, from Debian's packages into a folder of ours
+	scripts/haproxy.sh install $(HAPROXY_VERSIONS)
+
+unit: ## every package, under the race detector
+	scripts/need.sh gcc
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /test/integration)
+
+integration: build haproxies ## real HAProxy, real sockets, each version
+	scripts/need.sh gcc
+	@rm -f bin/ran-on
+	CGO_ENABLED=1 TIER_AGENT_HAPROXY_VERSIONS='$(HAPROXY_VERSIONS)' TIER_AGENT_RAN_ON=$(CURDIR)/bin/ran-on \
+		go test -race -count=1 -timeout 16m ./test/integration/...
+	@echo "integration tests ran on HAProxy: $$(sort -uV bin/ran-on | paste -sd, | sed 's/,/, /g')"
+
+soak: build haproxies ## the fault tests at full length, and their table
+	@rm -f bin/soak
+	TIER_AGENT_SOAK_TABLE=$(CURDIR)/bin/soak TIER_AGENT_HAPROXY_VERSIONS='$(HAPROXY_VERSIONS)' \
+		go test -count=1 -timeout 15m -run Fault ./test/integration
+	@scripts/soak-table.sh bin/soak
+
+# A number of inputs, about 15 s on two cores. A time would do, but when it is over the
+# go command now and then calls that a failure ("context deadline exceeded").
+FUZZTIME ?= 150000x
+fuzz: ## hostile bytes for the gate, FUZZTIME for each target
+	go test -run '^$$' -fuzz '^FuzzConversation$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./internal/spoe
+	go test -run '^$$' -fuzz '^FuzzMessages$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./internal/spoe
+
+bench: build ## speed, each table beside a baseline of the same run
+	go run ./test/bench
+
+lint: ## what CI holds the code to
+	scripts/lint.sh
+
+clean:
+	rm -rf bin
