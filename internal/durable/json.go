@@ -1,0 +1,47 @@
+package durable
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// WriteJSON replaces the file at path by value in JSON, as WriteFile does, for its
+// owner alone.
+func WriteJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	return WriteFile(path, append(data, '\n'), 0o600)
+}
+
+// ReadJSON decodes the file at path into what into points to. It is an error for the
+// file to have more than most bytes, keys that are not known, or anything but one
+// JSON value. A file that is not there is fs.ErrNotExist, and nothing else is.
+func ReadJSON(path string, most int64, into any) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return err
+	}
+	if int64(len(data)) > most {
+		return fmt.Errorf("more than %d bytes", most)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is more after the JSON object")
+	}
+	return nil
+}
