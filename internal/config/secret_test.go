@@ -1,0 +1,191 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSecretRotates(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	secret := FileSecret(path)
+	old := time.Now().Add(-time.Hour)
+
+	write(t, path, "first\n", old)
+	assertValue(t, secret, "first")
+
+	// Kept: the file looks the same in size, time and inode. Negative control:
+	// without the `return last.value` branch in Value this reads "other".
+	write(t, path, "other\n", old)
+	assertValue(t, secret, "first")
+
+	write(t, path, "other\n", old.Add(time.Nanosecond))
+	assertValue(t, secret, "other")
+
+	write(t, path, "longer one\r\n", old.Add(time.Nanosecond))
+	assertValue(t, secret, "longer one")
+
+	// Replaced by rename: the same size and time, another inode. Negative control:
+	// without version.inode this stays "longer one".
+	replacement := path + ".new"
+	write(t, replacement, "equal size\r\n", old.Add(time.Nanosecond))
+	require.NoError(t, os.Rename(replacement, path))
+	assertValue(t, secret, "equal size")
+}
+
+// Negative control: without the settleTime condition in Value the second read
+// gives "first".
+func TestSecretIsReadAgainWhileItsTimeIsRecent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	secret := FileSecret(path)
+	recent := time.Now().Add(time.Hour) // stays recent however slow the test is
+	write(t, path, "first", recent)
+	assertValue(t, secret, "first")
+	write(t, path, "other", recent)
+	assertValue(t, secret, "other")
+}
+
+// Negative controls: with readSecret's error passed over where there is a last
+// reading, or with any one of its three cases taken out, this fails.
+func TestSecretRefusesWhatIsNoSecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	secret := FileSecret(path)
+	old := time.Now().Add(-time.Hour)
+	largest := strings.Repeat("x", MaxSecretSize)
+	write(t, path, largest+"\n", old)
+	assertValue(t, secret, largest)
+
+	for content, want := range map[string]string{
+		"":                      "is empty",
+		"\n":                    "is empty",
+		"  \n":                  "is empty",
+		largest + "y":           "holds more than 8192 bytes",
+		largest + largest:       "holds more than 8192 bytes",
+		"hunter2\nhunter2\n":    "more than one line",
+		"hunter2\n\n":           "more than one line",
+		"hunter2\r":             "control characters",
+		"hunter2\x00":           "control characters",
+		"\x7fhunter2":           "control characters",
+		"hunter2\thunter2":      "control characters",
+		"-----BEGIN\r\nhunter2": "control characters",
+	} {
+		old = old.Add(time.Second) // equal sizes must not look like an unchanged file
+		write(t, path, content, old)
+		value, err := secret.Value()
+		assert.Empty(t, value)
+		require.ErrorIs(t, err, ErrSecret, "%.20q", content)
+		assert.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, path)
+		assert.NotContains(t, err.Error(), "hunter2")
+		assert.NotContains(t, err.Error(), "xxxx")
+	}
+
+	require.NoError(t, os.Remove(path))
+	_, err := secret.Value()
+	assert.ErrorIs(t, err, ErrSecret)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+
+	require.NoError(t, os.Mkdir(path, 0o700))
+	_, err = secret.Value()
+	assert.ErrorContains(t, err, "not a regular file")
+
+	// Negative control: without O_NONBLOCK this open never returns.
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	_, err = secret.Value()
+	assert.ErrorContains(t, err, "not a regular file")
+}
+
+func TestSecretFromCredential(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
+	secret := CredentialSecret("engine")
+	_, err := secret.Value()
+	assert.ErrorIs(t, err, ErrSecret)
+	assert.ErrorContains(t, err, "$CREDENTIALS_DIRECTORY is not set")
+
+	folder := t.TempDir()
+	t.Setenv("CREDENTIALS_DIRECTORY", folder)
+	write(t, filepath.Join(folder, "engine"), "hunter2\n", time.Now())
+	assertValue(t, secret, "hunter2")
+}
+
+// Negative control: with the last value in String this fails.
+func TestSecretDoesNotShow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	write(t, path, "hunter2", time.Now().Add(-time.Hour))
+	identity := Identity{ID: "a", Token: FileSecret(path)}
+	assertValue(t, identity.Token, "hunter2")
+
+	var out bytes.Buffer
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+		fmt.Fprintf(&out, verb+"\n", identity)
+		fmt.Fprintf(&out, verb+"\n", &identity)
+		fmt.Fprintf(&out, verb+"\n", identity.Token)
+	}
+	slog.New(slog.NewTextHandler(&out, nil)).Info("text", "token", identity.Token, "identity", identity)
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("json", "token", identity.Token, "identity", identity)
+	require.NoError(t, json.NewEncoder(&out).Encode(identity))
+	assert.NotContains(t, out.String(), "hunter2")
+	assert.NotContains(t, out.String(), fmt.Sprintf("%x", "hunter2"))
+	assert.Contains(t, out.String(), "secret(file ")
+	assert.Equal(t, "secret(none)", (*Secret)(nil).String())
+}
+
+// Readers meet a file that is replaced under them; each must see one whole value.
+// Negative control: with `last` a plain pointer, -race reports it.
+func TestSecretUnderConcurrentRotation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	valid := map[string]bool{}
+	replace := func(i int) {
+		next := path + ".new"
+		require.NoError(t, os.WriteFile(next, []byte(strings.Repeat(string(rune('a'+i%26)), i+1)), 0o600))
+		require.NoError(t, os.Rename(next, path))
+	}
+	for i := range 100 {
+		valid[strings.Repeat(string(rune('a'+i%26)), i+1)] = true
+	}
+	replace(0)
+	secret := FileSecret(path)
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for range 200 {
+				value, err := secret.Value()
+				if !assert.NoError(t, err) || !assert.True(t, valid[value], "%q", value) {
+					return
+				}
+			}
+		})
+	}
+	for i := range 100 {
+		replace(i)
+	}
+	readers.Wait()
+	assertValue(t, secret, strings.Repeat(string(rune('a'+99%26)), 100))
+}
+
+// write replaces the content in place, so that the inode stays.
+func write(t testing.TB, path, content string, modified time.Time) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	require.NoError(t, os.Chtimes(path, modified, modified))
+}
+
+func assertValue(t testing.TB, secret *Secret, want string) {
+	t.Helper()
+	value, err := secret.Value()
+	require.NoError(t, err)
+	assert.Equal(t, want, value)
+}
