@@ -1,0 +1,142 @@
+package runtimeapi
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// OpState is srv_op_state, what health checks and the agent made of the server.
+type OpState int
+
+// The operational states.
+const (
+	OpStopped  OpState = 0
+	OpStarting OpState = 1
+	OpRunning  OpState = 2
+	OpStopping OpState = 3
+)
+
+// String is HAProxy's word in lower case.
+func (o OpState) String() string {
+	words := [...]string{"stopped", "starting", "running", "stopping"}
+	if o < 0 || int(o) >= len(words) {
+		return "unknown " + strconv.Itoa(int(o))
+	}
+	return words[o]
+}
+
+// ServerState is one row of `show servers state`, version 1 (management guide 9.3).
+// What HAProxy writes as "-" is empty here.
+type ServerState struct {
+	Backend, Server string
+	Address         string // IP address; empty for none yet, or a unix socket
+	Port            int
+	FQDN            string
+	Admin           AdminState
+	Operational     OpState
+	// Weight is the one now, InitialWeight the configured one.
+	Weight, InitialWeight int
+	// SinceChange is the age of the operational state, in whole seconds.
+	SinceChange time.Duration
+	// The raw check columns; CheckState and AgentState are HAProxy's bit masks.
+	CheckStatus, CheckResult, CheckHealth, CheckState, AgentState int
+	AgentAddress                                                  string
+	AgentPort                                                     int
+	// Row is the line as it came, what a server state file takes.
+	Row string
+}
+
+// At is where requests go; not valid where that is no IP address yet, or a unix
+// socket, or nowhere: the server's name does not resolve.
+func (s ServerState) At() netip.AddrPort {
+	ip, err := netip.ParseAddr(s.Address)
+	if err != nil || ip.IsUnspecified() || s.Port <= 0 || s.Port > 65535 || s.Admin&DNSMaint != 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(s.Port))
+}
+
+// HasAgent reports whether an agent-check is configured and enabled (measured on
+// 2.6, 3.0 and 3.2: bits 2 and 4 of AgentState; `disable agent` clears the second).
+func (s ServerState) HasAgent() bool { return s.AgentState&6 == 6 }
+
+// Name is "backend/server".
+func (s ServerState) Name() string { return s.Backend + "/" + s.Server }
+
+// ServersState is the answer to `show servers state`, of one process.
+type ServersState struct {
+	Info    Info
+	Header  string // the line of column names above the rows, "# be_id ..."
+	Servers []ServerState
+}
+
+// Find returns the server of that name.
+func (s ServersState) Find(backend, server string) (ServerState, bool) {
+	for _, row := range s.Servers {
+		if row.Backend == backend && row.Server == server {
+			return row, true
+		}
+	}
+	return ServerState{}, false
+}
+
+// Servers reads the state of a backend's servers, in HAProxy's order, or that of
+// all backends when backend is empty. ErrNoSuchServer when there is no such
+// backend; a backend without servers is no error.
+func (i *Instance) Servers(ctx context.Context, backend string) (ServersState, error) {
+	if backend != "" {
+		if err := checkName("backend", backend); err != nil {
+			return ServersState{}, i.wrap(err)
+		}
+	}
+	a, err := i.exchange(ctx, reading, showServers(backend))
+	if err != nil {
+		return ServersState{}, i.wrap(err)
+	}
+	state, err := parseServers(a.texts[0], backend)
+	if err != nil {
+		return ServersState{}, i.wrap(err)
+	}
+	state.Info = a.info
+	return state, nil
+}
+
+func showServers(backend string) string {
+	return strings.TrimSpace("show servers state " + backend)
+}
+
+// parseServers reads the whole table or fails; backend, unless empty, is the
+// only one that may be in it.
+func parseServers(text, backend string) (ServersState, error) {
+	version, rest, ok := strings.Cut(text, "\n")
+	if _, err := strconv.ParseUint(version, 10, 32); err != nil || !ok {
+		return ServersState{}, refusal(text)
+	}
+	if version != "1" {
+		return ServersState{}, fmt.Errorf("%w: servers state of version %s, want 1", ErrMalformed, version)
+	}
+	header, rest, _ := strings.Cut(rest, "\n")
+	table, err := newStateTable(header)
+	if err != nil {
+		return ServersState{}, err
+	}
+	state := ServersState{Header: header}
+	if rest == "\n" {
+		return state, nil
+	}
+	for line := range strings.SplitSeq(strings.TrimSuffix(rest, "\n\n"), "\n") {
+		row, err := table.parse(line)
+		if err != nil {
+			return ServersState{}, err
+		}
+		if backend != "" && row.Backend != backend {
+			return ServersState{}, fmt.Errorf("%w: asked for backend %s, got %q", ErrMalformed, backend, clean(line))
+		}
+		state.Servers = append(state.Servers, row)
+	}
+	return state, nil
+}
