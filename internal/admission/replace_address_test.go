@@ -1,0 +1,97 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tier-agent/internal/tier"
+)
+
+// watchingAddresses gives the controller a watcher that has seen one HAProxy send
+// chat's requests to port 9001 and bare's to 9003; specs come to probe chat there.
+func (l *lab) watchingAddresses(t testing.TB) (specs []tier.Spec) {
+	t.Helper()
+	specs = at(at(l.specs(t), "chat", "127.0.0.1:9001"), "bare", "127.0.0.1:9003")
+	for _, n := range []int{1, 2} {
+		specs[n].Servers[0].Separate = false
+	}
+	l.replace(t, specs)
+	l.watching(t)
+	o := l.o.Watcher.watched[0].last()
+	o.Addresses = map[string]netip.AddrPort{
+		"chat/a1": netip.MustParseAddrPort("127.0.0.1:9001"), "bare/b1": netip.MustParseAddrPort("127.0.0.1:9003"),
+	}
+	l.o.Watcher.watched[0].seen.Store(&o)
+	silent := l.o.Watcher.watched[1].last()
+	silent.Addresses = nil
+	l.o.Watcher.watched[1].seen.Store(&silent)
+	return specs
+}
+
+// proven probes chat/a1 and returns the answer for it.
+func (l *lab) proven(t testing.TB) tier.Answer {
+	t.Helper()
+	require.True(t, l.monitor.ProbeNow(t.Context(), "chat/a1").Ready)
+	a, known := l.model.Server([]byte("chat/a1"))
+	require.True(t, known)
+	return a
+}
+
+// G11: a server that is probed elsewhere from now on is held against what HAProxy
+// last showed before anything may speak for it.
+//
+// Control: with the call of compare taken out of Replace, it was admitted until
+// the next look.
+func TestG11_AnEditedAddressIsComparedAtOnce(t *testing.T) {
+	l := newLab(t)
+	before := l.watchingAddresses(t)
+	assert.True(t, l.proven(t).Admit)
+	l.replace(t, at(before, "chat", "127.0.0.1:9002"))
+	a := l.proven(t)
+	assert.Equal(t, tier.ReasonElsewhere, a.Reason)
+	assert.False(t, a.Admit)
+	l.replace(t, before)
+	assert.True(t, l.proven(t).Admit)
+}
+
+// Nor does a look count that has compared the addresses of before.
+//
+// Control: with the version not compared it said that all was well.
+func TestG11_ALookOverAReplacementSaysNothing(t *testing.T) {
+	l := newLab(t)
+	before := l.watchingAddresses(t)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var dialled atomic.Bool
+	was := net.DefaultResolver
+	defer func() { net.DefaultResolver = was }()
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if dialled.CompareAndSwap(false, true) {
+			close(asked)
+			select {
+			case <-answer:
+			case <-ctx.Done():
+			}
+		}
+		return nil, errors.New("no such name")
+	}}
+	// Without a comparison of its own, which would ask first. bare is looked up
+	// after chat has been compared.
+	require.NoError(t, l.model.Replace(at(before, "bare", "first.test.:9003")))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.compare(context.Background(), l.o.Watcher.Observed()[0])
+	}()
+	<-asked
+	l.replace(t, at(at(before, "bare", "second.test.:9003"), "chat", "127.0.0.1:9002"))
+	close(answer)
+	<-ended
+	assert.Equal(t, tier.ReasonElsewhere, l.proven(t).Reason)
+}

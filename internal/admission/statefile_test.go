@@ -1,0 +1,216 @@
+package admission
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tier-agent/internal/intent"
+	"tier-agent/internal/runtimeapi"
+)
+
+// files is a watcher that keeps a server-state file of each HAProxy.
+type files struct {
+	*lab
+	dir string
+}
+
+func keeping(t testing.TB, l *lab, change ...func(*WatchOptions)) files {
+	t.Helper()
+	f := files{lab: l, dir: filepath.Join(t.TempDir(), "state")}
+	require.NoError(t, os.Mkdir(f.dir, 0o700))
+	l.watching(t, append(change, func(o *WatchOptions) {
+		o.StateFiles = map[string]string{"hap1": f.path("hap1"), "hap2": f.path("hap2")}
+		o.Kept = func(runtimeapi.ServersState) func(runtimeapi.ServerState) bool {
+			return func(row runtimeapi.ServerState) bool { return row.Admin&forced != 0 }
+		}
+	})...)
+	return f
+}
+
+func (f files) path(instance string) string { return filepath.Join(f.dir, instance) }
+
+func (f files) text(t testing.TB, instance string) string {
+	t.Helper()
+	text, err := os.ReadFile(f.path(instance))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// rows are the names of the servers that the file has.
+func (f files) rows(t testing.TB, instance string) []string {
+	t.Helper()
+	names := []string{}
+	for _, line := range strings.Split(strings.TrimSuffix(f.text(t, instance), "\n"), "\n")[2:] {
+		fields := strings.Fields(line)
+		names = append(names, fields[1]+"/"+fields[3])
+	}
+	return names
+}
+
+func (f files) wrong(instance int) string { return f.o.Watcher.Observed()[instance].StateFile }
+
+// Control: with kept left out of Quiesce the files had no row when it was done;
+// left out of Readmit, they still had them.
+func TestG7_TheStateFilesFollowBeforeACommandIsDone(t *testing.T) {
+	l := newLab(t)
+	f := keeping(t, l)
+	l.o.Watcher.KeepFiles()
+	l.o.Watcher.Look(t.Context())
+	assert.Empty(t, f.rows(t, "hap1"))
+	require.Equal(t, Done, l.quiesce(t, llm, "swap").Outcome)
+	for _, name := range []string{"hap1", "hap2"} {
+		assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, name), "and of what is open, none")
+	}
+	dump, _ := strings.CutSuffix(l.hap1.run("show servers state llm", &fault{}), "\n")
+	assert.Equal(t, dump, f.text(t, "hap1"), "as HAProxy dumps it, to the byte")
+	require.Equal(t, Done, l.readmit(t, llm).Outcome)
+	assert.Empty(t, f.rows(t, "hap1"))
+	assert.Empty(t, f.rows(t, "hap2"))
+}
+
+// Control: with kept left out of back, the rows were gone although all was closed
+// again: a look had seen it open.
+func TestG7_AReadmitThatClosesAgainLeavesItsRows(t *testing.T) {
+	l := newLab(t)
+	f := keeping(t, l)
+	l.o.Watcher.KeepFiles()
+	l.quiesced(t, llm)
+	held := l.hap2.fail(fault{action: hold, on: "gpu2 state ready"})
+	readmit := inBackground(func() Result { return l.readmit(t, llm) })
+	<-held.met
+	soon(t, "hap1 is open", func() bool { return l.hap1.state("llm/gpu2") == 0 })
+	l.o.Watcher.lookAt(t.Context(), func(name string) bool { return name == "hap1" })
+	require.Empty(t, f.rows(t, "hap1"))
+	l.Invalidate(llm)
+	close(held.release)
+	require.NotEqual(t, Done, (<-readmit).Outcome)
+	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
+}
+
+// Control: with the look at files left out of keep, there was a file at once.
+func TestNoStateFileIsWrittenBeforeTheFirstRound(t *testing.T) {
+	l := newLab(t)
+	f := keeping(t, l)
+	l.quiesced(t, llm)
+	assert.NoFileExists(t, f.path("hap1"))
+	l.o.Watcher.KeepFiles()
+	assert.Len(t, l.o.Watcher.watched[0].wake, 1, "and Run is told to look")
+	l.o.Watcher.Look(t.Context())
+	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
+}
+
+// Control: with the age in what is compared, it was written at each look.
+func TestAStateFileIsNotWrittenForWhatChangesByItself(t *testing.T) {
+	l := newLab(t)
+	f := keeping(t, l)
+	l.o.Watcher.KeepFiles()
+	l.quiesced(t, llm)
+	before, err := os.Stat(f.path("hap1"))
+	require.NoError(t, err)
+	l.hap1.with(func() { l.hap1.age = 3600 })
+	l.o.Watcher.Look(t.Context())
+	after, err := os.Stat(f.path("hap1"))
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(before, after))
+	l.hap1.operator("chat/a1", "maint")
+	l.o.Watcher.Look(t.Context())
+	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2", "chat/a1"}, f.rows(t, "hap1"), "what others close has a row, too")
+}
+
+// Control: with Stopping not looked at in read (and in Keep), the file was made of
+// the old process's servers.
+func TestAStateFileIsMadeOfWholeDumpsOfTheProcessThatRuns(t *testing.T) {
+	l := newLab(t)
+	f := keeping(t, l)
+	l.o.Watcher.KeepFiles()
+	l.quiesced(t, llm)
+	before := f.text(t, "hap2")
+	l.hap2.fail(fault{action: half, on: "show servers state"})
+	l.o.Watcher.Look(t.Context())
+	assert.ErrorIs(t, l.o.Watcher.Observed()[1].Err, runtimeapi.ErrIncomplete)
+	assert.Equal(t, before, f.text(t, "hap2"))
+
+	l.hap2.with(func() { l.hap2.ending = true; clear(l.hap2.admin) })
+	l.o.Watcher.Look(t.Context())
+	seen := l.o.Watcher.Observed()[1]
+	assert.ErrorContains(t, seen.Err, "process 100 is being replaced")
+	assert.Empty(t, seen.StateFile, "that is no fault of the file")
+	assert.Equal(t, runtimeapi.ForcedDrain, seen.Servers["llm/gpu1"], "nor anybody's opening")
+	assert.Equal(t, before, f.text(t, "hap2"))
+}
+
+// The emulator forgets its drains at a reload, as a HAProxy that loads no state
+// file does.
+//
+// Control: with Forgotten left out of keep, nothing was said.
+func TestAStateFileThatIsNotLoadedIsReported(t *testing.T) {
+	var log bytes.Buffer
+	l := newLab(t)
+	f := keeping(t, l, func(o *WatchOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	l.o.Watcher.KeepFiles()
+	l.quiesced(t, llm)
+	require.Empty(t, f.wrong(1))
+	l.hap2.reload()
+	l.turn(t)
+	assert.Contains(t, f.wrong(1), "not loaded: its row for llm/gpu1 was there and llm/gpu1 came up open")
+	assert.Empty(t, f.wrong(0))
+	l.turn(t)
+	assert.Contains(t, f.wrong(1), "not loaded", "as long as that process runs")
+	assert.Equal(t, 1, strings.Count(log.String(), "does not do its work"), "and logged once")
+	l.hap2.with(func() { l.hap2.pid++ }) // a reload that keeps what was closed
+	l.turn(t)
+	assert.Empty(t, f.wrong(1))
+}
+
+// Control: with the error of Keep left out of keep, the quiesce said nothing; with
+// unloaded forgotten at a failed write, the warning was gone when the disk was
+// back.
+func TestAStateFileThatCannotBeWrittenIsReportedAndWrittenLater(t *testing.T) {
+	l := newLab(t)
+	f := keeping(t, l)
+	l.o.Watcher.KeepFiles()
+	l.quiesced(t, chat)
+	l.hap2.reload()
+	l.o.Watcher.Look(t.Context())
+	require.Contains(t, f.wrong(1), "not loaded")
+	require.NoError(t, os.Rename(f.dir, f.dir+".away"))
+	r := l.quiesce(t, llm, "swap")
+	assert.Equal(t, Done, r.Outcome, "HAProxy has it closed")
+	assert.Contains(t, r.Message, "; the server-state file of haproxy hap1 is not written: ")
+	assert.NotContains(t, r.Message, "\n")
+	assert.Contains(t, f.wrong(0), "not written: ")
+	require.NoError(t, os.Rename(f.dir+".away", f.dir))
+	l.o.Watcher.Look(t.Context())
+	assert.Empty(t, f.wrong(0))
+	assert.Contains(t, f.wrong(1), "not loaded", "that has not changed")
+	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2", "chat/a1"}, f.rows(t, "hap1"))
+}
+
+// A reload that has lost the drain, with tier-agent alive: closed again, and in
+// the file again.
+//
+// Control: with Wake left out of reclose, the file waited for the next look.
+func TestTheReconcilersDoingReachesTheStateFile(t *testing.T) {
+	l := newLab(t)
+	f := keeping(t, l)
+	l.o.Watcher.KeepFiles()
+	l.quiesced(t, llm)
+	l.hap2.reload()
+	for _, one := range l.o.Watcher.watched {
+		<-one.wake // KeepFiles has woken it
+	}
+	l.turn(t)
+	for _, one := range l.o.Watcher.watched {
+		assert.Len(t, one.wake, 1, "it wakes the watcher")
+	}
+	l.turn(t)
+	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap2"))
+	assert.Equal(t, intent.Quiesced, l.intentOf(t, llm).Phase)
+}
