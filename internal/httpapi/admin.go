@@ -1,0 +1,186 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"tier-agent/internal/admission"
+	"tier-agent/internal/tier"
+)
+
+// Controller carries out the commands.
+type Controller interface {
+	Quiesce(context.Context, admission.QuiesceRequest) admission.Result
+	Drain(context.Context, admission.DrainRequest) admission.Result
+	Readmit(context.Context, admission.ReadmitRequest) admission.Result
+	Invalidate(tier.Target) admission.Result
+}
+
+// Admin answers on the admin socket: all of the read-only side, and
+// POST /api/v1/quiesce, drain, readmit, invalidate and reload, each with a
+// Command.
+//
+// An answer is a line of JSON for each Event, the result last. Its status code
+// is 200 for a command that is accepted, whatever comes of it: the result's
+// outcome says that. It is sent before anything begins, so that where it has not
+// come nothing has begun. 400 is a command that could not be read, 503 that too
+// many are under way.
+type Admin struct {
+	ReadOnly   *ReadOnly
+	Controller Controller
+	Reloader   Reloader // nil: nothing reloads
+}
+
+// maxWait bounds how long a readmit may wait for old probes: as long as the
+// longest probe.
+const maxWait = 5 * time.Minute
+
+// verb reads one command and returns what carries it out; send tells its
+// progress.
+type verb func(ctx context.Context, c Command, send func(Event)) (func() admission.Result, error)
+
+// event is run with its result as the last event.
+func (run verb) event(ctx context.Context, c Command, send func(Event)) (func() Event, error) {
+	begin, err := run(ctx, c, send)
+	if err != nil {
+		return nil, err
+	}
+	return func() Event {
+		result := begin()
+		return Event{Result: &result}
+	}, nil
+}
+
+// Handler routes the admin socket.
+func (a *Admin) Handler() http.Handler {
+	mux := http.NewServeMux()
+	a.ReadOnly.route(mux)
+	for name, run := range map[admission.Verb]verb{
+		admission.VerbQuiesce:    a.quiesce,
+		admission.VerbDrain:      a.drain,
+		admission.VerbReadmit:    a.readmit,
+		admission.VerbInvalidate: a.invalidate,
+	} {
+		mux.HandleFunc("POST /api/v1/"+string(name), func(w http.ResponseWriter, r *http.Request) { command(w, r, run.event) })
+	}
+	if a.Reloader != nil {
+		mux.HandleFunc("POST /api/v1/"+string(VerbReload), func(w http.ResponseWriter, r *http.Request) { command(w, r, a.reload) })
+	}
+	return exact(mux)
+}
+
+func (a *Admin) quiesce(ctx context.Context, c Command, _ func(Event)) (func() admission.Result, error) {
+	if err := c.only(admission.VerbQuiesce, Command{
+		Tier: c.Tier, Server: c.Server, Reason: c.Reason, Rollback: c.Rollback, Without: c.Without, Force: c.Force, AcceptQueueRelease: c.AcceptQueueRelease,
+	}); err != nil {
+		return nil, err
+	}
+	return func() admission.Result {
+		return a.Controller.Quiesce(ctx, admission.QuiesceRequest{
+			Target: c.target(), Reason: c.Reason, Who: who(ctx), Rollback: c.Rollback, Without: c.instances(), Force: c.Force, AcceptQueueRelease: c.AcceptQueueRelease,
+		})
+	}, nil
+}
+
+func (a *Admin) drain(ctx context.Context, c Command, send func(Event)) (func() admission.Result, error) {
+	if err := c.only(admission.VerbDrain, Command{Tier: c.Tier, Server: c.Server, Timeout: c.Timeout, IgnoreOldWorkers: c.IgnoreOldWorkers}); err != nil {
+		return nil, err
+	}
+	timeout, err := time.ParseDuration(c.Timeout)
+	if err != nil || timeout <= 0 {
+		return nil, fmt.Errorf(`"timeout" is %.40q: give a positive duration with its unit, such as "10m", of at most 2562047h`, c.Timeout)
+	}
+	return func() admission.Result {
+		return a.Controller.Drain(ctx, admission.DrainRequest{
+			Target: c.target(), Timeout: timeout, IgnoreOldWorkers: c.IgnoreOldWorkers,
+			Progress: func(p admission.Progress) { send(Event{Progress: &p}) },
+		})
+	}, nil
+}
+
+func (a *Admin) readmit(ctx context.Context, c Command, _ func(Event)) (func() admission.Result, error) {
+	if err := c.only(admission.VerbReadmit, Command{
+		Tier: c.Tier, Server: c.Server,
+		AllowUnidentified: c.AllowUnidentified, Partial: c.Partial, TakeHold: c.TakeHold,
+		KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: c.Wait, Without: c.Without,
+	}); err != nil {
+		return nil, err
+	}
+	var wait time.Duration
+	if c.Wait != "" {
+		var err error
+		if wait, err = time.ParseDuration(c.Wait); err != nil || wait < 0 || wait > maxWait {
+			return nil, fmt.Errorf(`"wait" is %.40q: give a duration with its unit, such as "10s", of at most %v`, c.Wait, maxWait)
+		}
+	}
+	return func() admission.Result {
+		return a.Controller.Readmit(ctx, admission.ReadmitRequest{
+			Target: c.target(), Who: who(ctx),
+			AllowUnidentified: c.AllowUnidentified, Partial: c.Partial, TakeHold: c.TakeHold,
+			KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: wait, Without: c.instances(),
+		})
+	}, nil
+}
+
+func (a *Admin) invalidate(_ context.Context, c Command, _ func(Event)) (func() admission.Result, error) {
+	if err := c.only(admission.VerbInvalidate, Command{Tier: c.Tier, Server: c.Server, All: c.All}); err != nil {
+		return nil, err
+	}
+	return func() admission.Result { return a.Controller.Invalidate(c.target()) }, nil
+}
+
+// command reads a Command, runs it and streams its events.
+func command(w http.ResponseWriter, r *http.Request, run func(context.Context, Command, func(Event)) (func() Event, error)) {
+	c, err := readCommand(http.MaxBytesReader(w, r.Body, maxCommand))
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, Event{Error: err.Error()})
+		return
+	}
+	conn := http.NewResponseController(w)
+	var mu sync.Mutex // protects the answer: one event, one line
+	encoder := json.NewEncoder(w)
+	send := func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		// net/http ends the request's context where a write fails: a peer that is
+		// gone, or that has stopped reading, holds no verb up.
+		_ = conn.SetWriteDeadline(writeDeadline(r))
+		if encoder.Encode(e) == nil {
+			_ = conn.Flush()
+		}
+	}
+	begin, err := run(r.Context(), c, send)
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, Event{Error: err.Error()})
+		return
+	}
+	if !keepPlace(r.Context()) {
+		writeJSON(w, http.StatusServiceUnavailable, Event{
+			Error: fmt.Sprintf("tier-agent has %d commands under way, as many as it takes; try again when one has ended", maxCommands),
+		})
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	// Whoever has left before this is told that nothing was begun, and so nothing
+	// is.
+	_ = conn.SetWriteDeadline(writeDeadline(r))
+	if conn.Flush() != nil {
+		return
+	}
+	send(begin())
+}
+
+// writeDeadline gives one event as long as the server gives a whole answer.
+func writeDeadline(r *http.Request) time.Time {
+	srv, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if srv == nil || srv.WriteTimeout <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(srv.WriteTimeout)
+}

@@ -1,0 +1,119 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tier-agent/internal/admission"
+	"tier-agent/internal/tier"
+)
+
+func post(h http.Handler, verb, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/v1/"+verb, strings.NewReader(body)))
+	return w
+}
+
+func TestCommandsReachTheController(t *testing.T) {
+	c := new(controller)
+	for _, one := range []struct {
+		verb, body string
+		want       any
+	}{
+		{"quiesce", `{"tier":"heavy","reason":"swap"}`, admission.QuiesceRequest{Target: tier.Target{Tier: "heavy"}, Reason: "swap", Who: "unknown"}},
+		{"quiesce", `{"tier":"heavy","server":"heavy/h1"}`, admission.QuiesceRequest{Target: tier.Target{Tier: "heavy", Server: "heavy/h1"}, Who: "unknown"}},
+		{"drain", `{"tier":"heavy","timeout":"90s","ignore_old_workers":true}`, admission.DrainRequest{Target: tier.Target{Tier: "heavy"}, Timeout: 90 * time.Second, IgnoreOldWorkers: true}},
+		{"readmit", ` {"tier":"heavy","partial":true} ` + "\n", admission.ReadmitRequest{Target: tier.Target{Tier: "heavy"}, Who: "unknown", Partial: true}},
+		{"readmit", `{"tier":"heavy","allow_unidentified":true,"take_hold":true}`, admission.ReadmitRequest{Target: tier.Target{Tier: "heavy"}, Who: "unknown", AllowUnidentified: true, TakeHold: true}},
+		{"invalidate", `{"tier":"heavy"}`, tier.Target{Tier: "heavy"}},
+		{"invalidate", `{"all":true}`, tier.Target{}},
+	} {
+		w := post(c.admin(), one.verb, one.body)
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+		assert.Equal(t, "application/x-ndjson", w.Header().Get("Content-Type"))
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		assert.True(t, strings.HasSuffix(w.Body.String(), "}\n"), w.Body)
+		seen := c.requests()
+		assert.Equal(t, one.want, seen[len(seen)-1])
+	}
+}
+
+// Nothing that a command says is ignored, and none of these reaches the
+// Controller.
+//
+// Controls, each taken out by itself: DisallowUnknownFields (the misspelt
+// fields were ignored), the call of d.Token (trailing data was), the loop in
+// only (another verb's fields were), MaxBytesReader (the large ones ran), Server's
+// UnmarshalJSON (an empty server was the whole tier).
+func TestStrictCommands(t *testing.T) {
+	long := `{"tier":"` + strings.Repeat("x", maxCommand) + `"}`
+	for _, one := range []struct{ verb, body, says string }{
+		{"quiesce", ``, `there is no command: give a JSON object, such as {"tier": "heavy"}`},
+		{"quiesce", `null`, `"tier" is missing: give the name of a tier`},
+		{"quiesce", `{}`, `"tier" is missing: give the name of a tier`},
+		{"quiesce", `{"tier":""}`, `"tier" is missing: give the name of a tier`},
+		{"quiesce", `{"tier":"heavy"`, `the command's JSON object is cut short`},
+		{"quiesce", `{tier:heavy}`, `the command is no JSON: invalid character 't' looking for beginning of object key string`},
+		{"quiesce", `["heavy"]`, `the command is a JSON array: give an object, such as {"tier": "heavy"}`},
+		{"quiesce", `"heavy"`, `the command is a JSON string: give an object, such as {"tier": "heavy"}`},
+		{"quiesce", `{"tier":7}`, `"tier" is a JSON number: give a string`},
+		{"quiesce", `{"tier":"heavy","reason":["swap"]}`, `"reason" is a JSON array: give a string`},
+		{"readmit", `{"tier":"heavy","partial":"yes"}`, `"partial" is a JSON string: give true or false`},
+		{"readmit", `{"tier":"heavy","take_hold":1}`, `"take_hold" is a JSON number: give true or false`},
+		{"quiesce", `{"tier":"heavy","resaon":"swap"}`, `the command is not understood: unknown field "resaon"`},
+		{"quiesce", `{"tier":"heavy"}{"tier":"light"}`, `there is more after the command's JSON object: send one command at a time`},
+		{"quiesce", `{"tier":"heavy"} x`, `there is more after the command's JSON object: send one command at a time`},
+		{"quiesce", `{"tier":"heavy","timeout":"1m"}`, `"timeout" is not for quiesce: leave it out`},
+		{"drain", `{"tier":"heavy","timeout":"1m","reason":"swap"}`, `"reason" is not for drain: leave it out`},
+		{"drain", `{"tier":"heavy","timeout":"1m","all":true}`, `"all" is not for drain: leave it out`},
+		{"readmit", `{"tier":"heavy","ignore_old_workers":true}`, `"ignore_old_workers" is not for readmit: leave it out`},
+		{"invalidate", `{"tier":"heavy","take_hold":true}`, `"take_hold" is not for invalidate: leave it out`},
+		{"quiesce", `{"tier":"heavy","server":""}`, `"server" is empty: give "backend/server", or leave it out for the whole tier`},
+		{"readmit", `{"tier":"heavy","server":null}`, `"server" is empty: give "backend/server", or leave it out for the whole tier`},
+		{"drain", `{"tier":"heavy","timeout":"1m","server":"heavy/h1","server":""}`, `"server" is empty: give "backend/server", or leave it out for the whole tier`},
+		{"invalidate", `{"all":true,"server":""}`, `"server" is empty: give "backend/server", or leave it out for the whole tier`},
+		{"quiesce", `{"tier":"heavy","server":1}`, `"server" is a JSON number: give a string`},
+		{"drain", `{"tier":"heavy","timeout":"99999999h"}`, `"timeout" is "99999999h": give a positive duration with its unit, such as "10m", of at most 2562047h`},
+		{"drain", `{"tier":"heavy"}`, `"timeout" is "": give a positive duration with its unit, such as "10m", of at most 2562047h`},
+		{"drain", `{"tier":"heavy","timeout":"10"}`, `"timeout" is "10": give a positive duration with its unit, such as "10m", of at most 2562047h`},
+		{"drain", `{"tier":"heavy","timeout":"-1s"}`, `"timeout" is "-1s": give a positive duration with its unit, such as "10m", of at most 2562047h`},
+		{"drain", `{"tier":"heavy","timeout":"0s"}`, `"timeout" is "0s": give a positive duration with its unit, such as "10m", of at most 2562047h`},
+		{"invalidate", `{}`, `"tier" is missing: give the name of a tier, or "all"`},
+		{"invalidate", `{"tier":"heavy","all":true}`, `"tier" and "all" exclude each other: give one of them`},
+		{"invalidate", `{"server":"heavy/h1","all":true}`, `"server" and "all" exclude each other: give one of them`},
+		{"invalidate", `{"server":"heavy/h1"}`, `"tier" is missing: give the name of a tier, or "all"`},
+		{"quiesce", long, `the command is too large: it may have 16384 bytes`},
+		{"quiesce", `{"tier":"heavy"}` + strings.Repeat(" ", maxCommand), `the command is too large: it may have 16384 bytes`},
+	} {
+		c := new(controller)
+		w := post(c.admin(), one.verb, one.body)
+		about := one.verb + " " + one.body[:min(len(one.body), 80)]
+		assert.Equal(t, http.StatusBadRequest, w.Code, about)
+		assert.Equal(t, "application/json", w.Header().Get("Content-Type"), about)
+		var said Event
+		decode(t, w.Body.String(), &said)
+		assert.Equal(t, Event{Error: one.says}, said, about)
+		assert.Empty(t, c.requests(), about)
+	}
+}
+
+func TestLongestCommand(t *testing.T) {
+	c := new(controller)
+	body := `{"tier":"heavy"}`
+	w := post(c.admin(), "readmit", body+strings.Repeat(" ", maxCommand-len(body)))
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.Len(t, c.requests(), 1)
+}
+
+// A name that is not known is repeated only to a bounded length.
+func TestUnknownFieldIsCut(t *testing.T) {
+	w := post(new(controller).admin(), "quiesce", `{"`+strings.Repeat("f", 4000)+`":1}`)
+	assert.Equal(t, http.StatusBadRequest, w.Code)
+	assert.Less(t, w.Body.Len(), 300)
+}

@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"tier-agent/internal/admission"
+	"tier-agent/internal/runtimeapi"
+	"tier-agent/internal/tier"
+)
+
+// Status is the whole picture, judged now.
+func (ro *ReadOnly) Status() Status {
+	now := time.Now()
+	if ro.Now != nil {
+		now = ro.Now()
+	}
+	st := Status{Version: ro.Version, Time: now.UTC(), Tiers: []TierStatus{}, HAProxy: []HAProxyStatus{}, Intents: []IntentStatus{}}
+	st.Daemon = ro.whole()
+	observed, held := ro.Watcher.Observed(), map[string]bool{}
+	for _, o := range observed {
+		one := instanceStatus(o, now)
+		if ro.Intents != nil {
+			for _, hold := range ro.Intents.Holds(o) {
+				one.Holds = append(one.Holds, hold.String())
+				held[hold.Server] = true
+			}
+		}
+		st.HAProxy = append(st.HAProxy, one)
+	}
+	if ro.Intents != nil {
+		for _, i := range ro.Intents.Intents() {
+			st.Intents = append(st.Intents, IntentStatus{
+				Tier: i.Tier, Server: i.Server, Reason: i.Reason, Who: i.Who, Since: i.Since, Phase: string(i.Phase),
+				Orphan: i.Orphan, Stale: i.Stale, Host: i.Host, Forced: i.Forced, Without: i.Without, Note: i.Note, Drift: i.Drift,
+			})
+		}
+	}
+	if ro.Gate != nil {
+		connections, asked := ro.Gate()
+		st.Gate = &GateStatus{Connections: connections}
+		if !asked.IsZero() {
+			ago := now.Sub(asked).Milliseconds()
+			st.Gate.AskedMS = &ago
+		}
+	}
+	for _, t := range ro.Model.Status() {
+		ts := TierStatus{
+			Readiness: readiness(t.Name, t.Answer), Quiesced: t.Answer.Quiesced, Closure: t.Closure,
+			MinReady: t.MinReady, Needed: t.Needed, Serving: t.Serving, Servers: []ServerStatus{},
+		}
+		if ro.LastChange != nil {
+			if at, known := ro.LastChange(t.Name); known {
+				ts.LastChange = utc(at)
+			}
+		}
+		if t.Members != nil {
+			ts.Members = &MembersStatus{Backend: t.Members.Backend, LeftOut: t.Members.LeftOut}
+		}
+		for _, s := range t.Servers {
+			name := s.Backend + "/" + s.Name
+			left := leftOf(observed, name, s.Answer)
+			ts.Servers = append(ts.Servers, ServerStatus{
+				Readiness: readiness(name, s.Answer), State: s.Answer.State.With(left.some(), held[name]).String(),
+				Evidence: s.Evidence, Against: s.Against, Quiesced: s.Answer.Quiesced,
+				Closure: s.Closure, Left: left, Weight: s.Answer.Weight, Probing: s.Probing, Metadata: s.Metadata,
+				HAProxy: adminStates(observed, name), Since: utc(s.Since),
+			})
+			if at := s.Address; at.IsValid() {
+				ts.Servers[len(ts.Servers)-1].Address = at.String()
+			}
+		}
+		st.Tiers = append(st.Tiers, ts)
+	}
+	return st
+}
+
+// utc is nil for the zero time.
+func utc(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
+func instanceStatus(o admission.Observed, now time.Time) HAProxyStatus {
+	s := HAProxyStatus{
+		Instance: o.Instance, Readable: o.Err == nil && !o.At.IsZero(),
+		Version: o.Info.Version.Raw, PID: o.Info.PID, UptimeS: int64(o.Info.Uptime.Seconds()),
+		StateFile: o.StateFile,
+	}
+	switch {
+	case o.At.IsZero():
+		s.Error = "not read yet"
+	case o.Err != nil:
+		s.Error = kindOf(o.Err)
+	}
+	if !o.At.IsZero() {
+		s.AgeMS = now.Sub(o.At).Milliseconds()
+	}
+	return s
+}
+
+// kindOf says what kind of failure err is, with the system's word for it. Its
+// full text names sockets and quotes HAProxy: that is for the log.
+func kindOf(err error) string {
+	text := "cannot be read"
+	for _, kind := range []error{
+		runtimeapi.ErrUnreachable, runtimeapi.ErrTimeout, runtimeapi.ErrIncomplete, runtimeapi.ErrTooLarge,
+		runtimeapi.ErrMalformed, runtimeapi.ErrPermission, runtimeapi.ErrRefused, runtimeapi.ErrNoSuchServer,
+		runtimeapi.ErrOtherProcess, runtimeapi.ErrPanicked,
+	} {
+		if errors.Is(err, kind) {
+			text = kind.Error()
+			break
+		}
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		text += ": " + errno.Error()
+	}
+	return text
+}
+
+func adminStates(observed []admission.Observed, name string) map[string]string {
+	states := map[string]string{}
+	for _, o := range observed {
+		switch state, known := o.Servers[name]; {
+		case o.Err != nil || o.Servers == nil: // what was there once may be gone
+			states[o.Instance] = "unknown"
+		case known:
+			states[o.Instance] = state.String()
+		default:
+			states[o.Instance] = "no such server"
+		}
+	}
+	return states
+}
+
+// leftOf adds up what the HAProxies have of a quiesced server; nil where it is
+// open, or no HAProxy is configured that could be asked.
+func leftOf(observed []admission.Observed, name string, a tier.Answer) *LeftStatus {
+	if !a.Quiesced || len(observed) == 0 {
+		return nil
+	}
+	left := new(LeftStatus)
+	for _, o := range observed {
+		n, counted := o.Left[name]
+		_, known := o.Servers[name]
+		switch {
+		case o.Err != nil || o.Servers == nil, known && !counted:
+			left.Unknown = append(left.Unknown, o.Instance)
+		default:
+			left.Streams, left.Queue = left.Streams+n.Streams, left.Queue+n.Queue
+		}
+	}
+	return left
+}
+
+// some reports whether anything is known to be left.
+func (l *LeftStatus) some() bool { return l != nil && l.Streams+l.Queue > 0 }
