@@ -1,0 +1,164 @@
+package main
+
+import (
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tier-agent/internal/config"
+)
+
+// anywhere lets the system choose the ports, and has the socket in a folder of
+// the test's own.
+func anywhere(t testing.TB) config.Listen {
+	t.Helper()
+	return config.Listen{
+		AgentCheck: "127.0.0.1:0", HTTP: "127.0.0.1:0",
+		Admin: config.UnixSocket{Path: filepath.Join(t.TempDir(), "admin.sock"), Mode: 0o660},
+	}
+}
+
+// taken is an address that somebody else listens on.
+func taken(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.Addr().String()
+}
+
+// An address that is taken is told under its name in the configuration, and
+// leaves nothing bound.
+//
+// Control: without ls.close in listen, the addresses stayed taken.
+func TestTakenAddresses(t *testing.T) {
+	one, two := anywhere(t), anywhere(t)
+	gate := anywhere(t)
+	one.AgentCheck = taken(t)
+	two.HTTP = taken(t)
+	gate.SPOE.Address = taken(t)
+	for key, l := range map[string]config.Listen{"agent_check": one, "http": two, "spoe.address": gate} {
+		address := map[string]string{"agent_check": l.AgentCheck, "http": l.HTTP, "spoe.address": l.SPOE.Address}[key]
+		_, err := listen(l)
+		assert.EqualError(t, err, "listen."+key+": listen tcp "+address+": bind: address already in use")
+		assert.NoFileExists(t, l.Admin.Path)
+	}
+	three := anywhere(t)
+	three.AgentCheck, three.HTTP, three.SPOE.Address = free(t), free(t), free(t)
+	require.NoError(t, os.WriteFile(three.Admin.Path, []byte("precious"), 0o600))
+	_, err := listen(three)
+	assert.EqualError(t, err, "listen.admin: "+three.Admin.Path+" exists and is no socket; remove it or name another path")
+	assert.FileExists(t, three.Admin.Path)
+	require.NoError(t, os.Remove(three.Admin.Path))
+	ls, err := listen(three)
+	require.NoError(t, err, "the ports were given back")
+	ls.close()
+	assert.NoFileExists(t, three.Admin.Path)
+}
+
+// free is an address that was free a moment ago.
+func free(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	return ln.Addr().String()
+}
+
+// Before its group and mode are set, it is nobody else's.
+//
+// Control: without the umask its mode was 0755.
+func TestAdminSocketIsBornPrivate(t *testing.T) {
+	path := anywhere(t).Admin.Path
+	ln, err := bindPrivate(path)
+	require.NoError(t, err)
+	defer ln.Close()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, 0o600|fs.ModeSocket, info.Mode())
+}
+
+func TestAdminSocketPermissions(t *testing.T) {
+	old := syscall.Umask(0o022)
+	defer syscall.Umask(old)
+	for _, mode := range []os.FileMode{0o660, 0o600, 0o620} {
+		l := anywhere(t)
+		l.Admin.Path = filepath.Join(filepath.Dir(l.Admin.Path), "made", "for", "it", "admin.sock")
+		l.Admin.Mode, l.Admin.Group = mode, "12345"
+		if os.Getuid() != 0 {
+			l.Admin.Group = ""
+		}
+		ls, err := listen(l)
+		require.NoError(t, err)
+		info, err := os.Stat(l.Admin.Path)
+		require.NoError(t, err)
+		assert.Equal(t, mode|fs.ModeSocket, info.Mode())
+		if l.Admin.Group != "" {
+			assert.Equal(t, uint32(12345), info.Sys().(*syscall.Stat_t).Gid)
+		}
+		folder, err := os.Stat(filepath.Dir(l.Admin.Path))
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o755), folder.Mode().Perm())
+		ls.close()
+	}
+	l := anywhere(t)
+	l.SPOE.Unix = config.UnixSocket{Path: filepath.Join(t.TempDir(), "gate.sock"), Mode: 0o640}
+	ls, err := listen(l)
+	require.NoError(t, err)
+	defer ls.close()
+	info, err := os.Stat(l.SPOE.Unix.Path)
+	require.NoError(t, err)
+	assert.Equal(t, 0o640|fs.ModeSocket, info.Mode())
+	assert.Equal(t, 0o022, syscall.Umask(0o022), "the process's own umask is as it was")
+}
+
+func TestAdminSocketWithAnUnknownGroup(t *testing.T) {
+	l := anywhere(t)
+	l.Admin.Group = "no-such-group"
+	_, err := listen(l)
+	assert.EqualError(t, err, "listen.admin.group: unknown group no-such-group")
+	assert.NoFileExists(t, l.Admin.Path)
+}
+
+func TestAdminSocketWhereNoFolderCanBe(t *testing.T) {
+	l := anywhere(t)
+	l.Admin.Path = "/proc/tier-agent/admin.sock"
+	_, err := listen(l)
+	assert.EqualError(t, err, "listen.admin: mkdir /proc/tier-agent: no such file or directory")
+}
+
+// What a killed tier-agent has left is replaced, what lives is left alone.
+//
+// Control: without the dial in clearStale, the second tier-agent took the
+// socket away from the first.
+func TestStaleAndLivingSockets(t *testing.T) {
+	l := anywhere(t)
+	dead, err := net.Listen("unix", l.Admin.Path)
+	require.NoError(t, err)
+	dead.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, dead.Close())
+	require.FileExists(t, l.Admin.Path)
+
+	first, err := listen(l)
+	require.NoError(t, err)
+	defer first.close()
+	_, err = listen(l)
+	assert.EqualError(t, err, "listen.admin: something answers at "+l.Admin.Path+" already: is tier-agent running?")
+	conn, err := net.Dial("unix", l.Admin.Path)
+	require.NoError(t, err, "the first one's socket is still there")
+	require.NoError(t, conn.Close())
+}
+
+// A link is not followed to somebody else's socket.
+func TestAdminSocketIsNoLink(t *testing.T) {
+	l := anywhere(t)
+	require.NoError(t, os.Symlink("/nonexistent", l.Admin.Path))
+	_, err := listen(l)
+	assert.EqualError(t, err, "listen.admin: "+l.Admin.Path+" exists and is no socket; remove it or name another path")
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"tier-agent/internal/admission"
+	"tier-agent/internal/config"
+	"tier-agent/internal/httpapi"
+	"tier-agent/internal/members"
+	"tier-agent/internal/tier"
+)
+
+// problemsLogged bounds the problems of one reload that go to the log; the verb
+// prints all of them.
+const problemsLogged = 20
+
+// reloader carries the configuration's file into the running daemon, whole or not
+// at all.
+type reloader struct {
+	controller *admission.Controller
+	monitor    *tier.Monitor
+	metrics    *httpapi.Metrics
+	watcher    *admission.Watcher
+	board      *board
+	activated  *activations
+	log        *slog.Logger
+
+	mu    sync.Mutex               // held while a reload reads and replaces; protects the rest
+	cfg   *config.Config           // in force
+	found map[string]members.Found // in force, by tier
+}
+
+// onSignal reloads at each SIGHUP until ctx ends.
+func (r *reloader) onSignal(ctx context.Context, hangups <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+			r.Reload(ctx, "SIGHUP")
+		}
+	}
+}
+
+// Reload reads the file that serve was given and replaces what is in force. Then
+// it waits, no longer than start_budget and no longer than ctx, until every server
+// that is new or changed has been probed.
+func (r *reloader) Reload(ctx context.Context, who string) httpapi.Reload {
+	began := time.Now()
+	result, probed, budget := r.replace(ctx)
+	if probed != nil {
+		select {
+		case <-probed:
+		default:
+			select {
+			case <-probed:
+			case <-time.After(budget):
+				result.Unproven = true
+			case <-ctx.Done():
+				result.Unproven = true
+			}
+		}
+	}
+	result.By, result.Seconds = who, time.Since(began).Seconds()
+	if result.Unproven {
+		result.Message += "; not every server that is new or changed has been probed yet"
+	}
+	r.report(result)
+	return result
+}
+
+func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <-chan struct{}, budget time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	notify(r.log, daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
+	defer notify(r.log, daemon.SdNotifyReady)
+	defer func() { r.metrics.Reloaded(result.Outcome == admission.Done, time.Now()) }()
+
+	cfg, err := config.Load(r.cfg.File)
+	var problems config.Problems
+	if errors.As(err, &problems) {
+		return invalid(r.cfg.File, problems), nil, 0
+	}
+	if err != nil {
+		return refused(httpapi.CodeUnreadable, "%v", err), nil, 0
+	}
+	if keys := fixed(r.cfg, cfg); keys != nil {
+		return refused(httpapi.CodeNeedsRestart, "%s cannot be changed while tier-agent runs: restart it, or undo that", strings.Join(keys, ", ")), nil, 0
+	}
+	found := shown(cfg, r.watcher.Observed(), r.found)
+	changes, err := r.controller.Replace(ctx, specs(cfg, found))
+	switch {
+	case errors.Is(err, admission.ErrTierBusy):
+		return refused(httpapi.CodeReloadBusy, "%v; reload when it has ended", err), nil, 0
+	case err != nil: // nothing that a valid file can say
+		return refused(httpapi.CodeInvalidConfig, "%v", err), nil, 0
+	}
+	r.cfg, r.found = cfg, found
+	var names []string
+	for _, t := range cfg.Tiers {
+		names = append(names, t.Name)
+	}
+	// First the series, so that the first probe of a new tier counts.
+	r.metrics.SetTiers(names)
+	probed = r.monitor.Follow()
+	r.board.follow(cfg)
+	r.watcher.Wake()
+	// Before the answer: a tier that has left has to appear anew when it comes back,
+	// whatever becomes of this process.
+	r.activated.save()
+	return httpapi.Reload{
+		Outcome: admission.Done, Code: httpapi.CodeReloaded, Message: summary(changes),
+		Added: changes.Added, Removed: changes.Removed, Changed: changes.Changed,
+	}, probed, cfg.StartBudget
+}
+
+// fixed names the keys that differ and are read at a start alone.
+func fixed(now, next *config.Config) []string {
+	var keys []string
+	for _, one := range []struct {
+		key       string
+		now, next any
+	}{
+		{"haproxy", now.HAProxy, next.HAProxy},
+		{"listen.agent_check", now.Listen.AgentCheck, next.Listen.AgentCheck},
+		{"listen.http", now.Listen.HTTP, next.Listen.HTTP},
+		{"listen.spoe", now.Listen.SPOE, next.Listen.SPOE},
+		{"listen.admin", now.Listen.Admin, next.Listen.Admin},
+		{"state_dir", now.StateDir, next.StateDir},
+	} {
+		if !reflect.DeepEqual(one.now, one.next) {
+			keys = append(keys, one.key)
+		}
+	}
+	return keys
+}
+
+func refused(code, format string, args ...any) httpapi.Reload {
+	return httpapi.Reload{
+		Outcome: admission.Refused, Code: code,
+		Message: "the configuration stays as it was: " + fmt.Sprintf(format, args...),
+	}
+}
+
+func invalid(file string, problems config.Problems) httpapi.Reload {
+	result := refused(httpapi.CodeInvalidConfig, "%s has %s", file, count(len(problems), "problem"))
+	for _, p := range problems {
+		result.Problems = append(result.Problems, httpapi.Problem(p))
+	}
+	return result
+}
+
+func summary(c tier.Changes) string {
+	var parts []string
+	for _, one := range []struct {
+		what  string
+		names []string
+	}{{"added", c.Added}, {"changed", c.Changed}, {"removed", c.Removed}} {
+		if len(one.names) > 0 {
+			parts = append(parts, one.what+" "+strings.Join(one.names, ", "))
+		}
+	}
+	if parts == nil {
+		return "the configuration has been read again; no tier has changed"
+	}
+	return "the configuration has been read again: " + strings.Join(parts, "; ")
+}
+
+func (r *reloader) report(result httpapi.Reload) {
+	attrs := []any{"outcome", result.Outcome, "code", result.Code, "by", result.By, "seconds", result.Seconds}
+	if result.Outcome == admission.Done {
+		r.log.Info(result.Message, attrs...)
+		return
+	}
+	problems := []string{}
+	for _, p := range result.Problems[:min(len(result.Problems), problemsLogged)] {
+		problems = append(problems, config.Problem(p).String())
+	}
+	r.log.Warn(result.Message, append(attrs, "problems", problems)...)
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tier-agent/internal/httpapi"
+)
+
+// statusTimeout is generous: the answer comes from memory.
+const statusTimeout = 10 * time.Second
+
+func (a *app) status() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show every tier, server and HAProxy",
+		Args:  exactly(),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.showStatus(cmd.Context(), statusTimeout) },
+	}
+}
+
+func (a *app) showStatus(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	st, err := a.client().Status(ctx)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &exitError{code: exitTimedOut, err: fmt.Errorf("no answer at %s within %v: tier-agent still waits for its first round of probes (start_budget), or hangs", a.socket, timeout)}
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(st)
+	}
+	var out strings.Builder
+	printStatus(&out, st)
+	_, err = io.WriteString(a.out, out.String())
+	return err
+}
+
+func printStatus(out io.Writer, st httpapi.Status) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TIER\tSERVER\tNEW REQUESTS\tSTATE\tREASON\tEVIDENCE\tAGE\tGENERATION\tHAPROXY")
+	for _, t := range st.Tiers {
+		fmt.Fprintf(w, "%s\t\t%s\t-\t%s\t%d of %d serving\t%s\t%s\t-\n",
+			t.Name, takes(t.Servers, t.Ready), t.Reason, t.Serving, len(t.Servers), age(t.AgeMS), t.Generation)
+		for _, s := range t.Servers {
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				s.Name, takes([]httpapi.ServerStatus{s}, s.Ready), s.State+left(s.Left), s.Reason, s.Evidence, age(s.AgeMS), s.Generation, states(s.HAProxy))
+		}
+	}
+	_ = w.Flush()
+	for _, t := range st.Tiers {
+		if t.Needed > t.MinReady && !t.Ready {
+			fmt.Fprintf(out, "%s has not been ready since it appeared: for that it needs %d ready servers, and %d after it\n", t.Name, t.Needed, t.MinReady)
+		}
+		if m := t.Members; m != nil && len(t.Servers) == 0 {
+			fmt.Fprintf(out, "%s has no members: HAProxy shows no server of backend %s with an address\n", t.Name, m.Backend)
+		}
+		if m := t.Members; m != nil && m.LeftOut > 0 {
+			fmt.Fprintf(out, "%s has no room for %s of backend %s: see members.max, and how long their names are\n", t.Name, count(m.LeftOut, "server"), m.Backend)
+		}
+		if c := t.Closure; c != nil {
+			fmt.Fprintf(out, "%s is quiesced since %s by %s: %s\n", t.Name, c.Since.Format(time.RFC3339), c.Who, c.Reason)
+		}
+		for _, s := range t.Servers {
+			if c := s.Closure; c != nil {
+				fmt.Fprintf(out, "%s is quiesced since %s by %s: %s\n", s.Name, c.Since.Format(time.RFC3339), c.Who, c.Reason)
+			}
+		}
+	}
+	for _, h := range st.HAProxy {
+		line := fmt.Sprintf("haproxy %s: %s, pid %d, up %v", h.Instance, h.Version, h.PID, time.Duration(h.UptimeS)*time.Second)
+		if !h.Readable {
+			line = fmt.Sprintf("haproxy %s: %s", h.Instance, h.Error)
+		}
+		fmt.Fprintln(out, line)
+		for _, hold := range h.Holds {
+			fmt.Fprintf(out, "  held there by somebody else: %s\n", hold)
+		}
+		if h.StateFile != "" {
+			fmt.Fprintf(out, "  its server-state file is %s\n", h.StateFile)
+		}
+	}
+	printWhole(out, st.Daemon)
+	printGate(out, st.Gate)
+	printIntents(out, st.Intents)
+}
+
+// printWhole says what concerns more than one tier.
+func printWhole(out io.Writer, d httpapi.DaemonReadiness) {
+	if d.CorrelatedFailure > 0 {
+		fmt.Fprintf(out, "all %s became unreachable together: look at the network, and at tier-agent itself\n", count(d.CorrelatedFailure, "server"))
+	}
+	for _, s := range d.StaleDegraded {
+		fmt.Fprintf(out, "%s has failed for so long that it no longer counts: %s, unchanged for %v\n", s.Name, s.Reason, time.Duration(s.IdleSeconds)*time.Second)
+	}
+}
+
+// printGate says whether HAProxy asks about each request.
+func printGate(out io.Writer, g *httpapi.GateStatus) {
+	switch {
+	case g == nil:
+	case g.Connections == 0:
+		fmt.Fprintln(out, "gate: no HAProxy is connected")
+	case g.AskedMS == nil:
+		fmt.Fprintf(out, "gate: %s, never asked\n", count(g.Connections, "connection"))
+	default:
+		fmt.Fprintf(out, "gate: %s, last asked %s ago\n", count(g.Connections, "connection"), age(g.AskedMS))
+	}
+}
+
+// printIntents says what an operator has to know of the intents besides that
+// their tiers are quiesced: where they do not hold yet, and what a start found.
+func printIntents(out io.Writer, intents []httpapi.IntentStatus) {
+	for _, i := range intents {
+		name := i.Tier
+		if i.Server != "" {
+			name = i.Server
+		}
+		if i.Orphan {
+			fmt.Fprintf(out, "%s is quiesced by an intent of %s (%s), but the configuration does not name it\n", name, i.Who, i.Reason)
+		}
+		if i.Host != "" {
+			fmt.Fprintf(out, "%s was quiesced by %s (%s) while it was %s, a host that is in no slot now; it is closed again when it is back\n", name, i.Who, i.Reason, i.Host)
+		} else if i.Stale {
+			fmt.Fprintf(out, "%s was quiesced by %s (%s) when it had another address; that closes nothing now, and the next quiesce takes its place\n", name, i.Who, i.Reason)
+		}
+		if i.Note != "" {
+			fmt.Fprintf(out, "%s: %s\n", name, i.Note)
+		}
+		for _, drift := range i.Drift {
+			fmt.Fprintf(out, "%s is not closed everywhere: %s\n", name, drift)
+		}
+		if len(i.Without) > 0 {
+			fmt.Fprintf(out, "%s was quiesced without %s\n", name, strings.Join(i.Without, ", "))
+		}
+	}
+}
+
+// takes says whether new requests go to the servers: what tier-agent admits, and
+// HAProxy then sends nowhere, is not taken. An instance that cannot be read counts
+// as open, since nothing is known of it; the last column says so.
+func takes(servers []httpapi.ServerStatus, admitted bool) string {
+	open := map[string]bool{} // by instance
+	for _, s := range servers {
+		for instance, state := range s.HAProxy {
+			closed := strings.HasPrefix(state, "drain") || strings.HasPrefix(state, "maint") || state == "no such server"
+			open[instance] = open[instance] || s.Ready && !closed
+		}
+	}
+	n := 0
+	for _, yes := range open {
+		if yes {
+			n++
+		}
+	}
+	switch {
+	case !admitted:
+		return "no"
+	case n == len(open):
+		return "yes"
+	case n == 0:
+		return "no (haproxy)"
+	}
+	return fmt.Sprintf("on %d of %d", n, len(open))
+}
+
+func age(ms *int64) string {
+	if ms == nil {
+		return "-"
+	}
+	return (time.Duration(*ms) * time.Millisecond).String()
+}
+
+func states(of map[string]string) string {
+	if len(of) == 0 {
+		return "-"
+	}
+	var all []string
+	for instance, state := range of {
+		all = append(all, instance+" "+state)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// left says what a quiesced server still has, behind its state.
+func left(l *httpapi.LeftStatus) string {
+	if l == nil {
+		return ""
+	}
+	var parts []string
+	if l.Streams > 0 {
+		parts = append(parts, count(l.Streams, "stream"))
+	}
+	if l.Queue > 0 {
+		parts = append(parts, fmt.Sprintf("%d queued", l.Queue))
+	}
+	switch {
+	case len(l.Unknown) > 0 && parts == nil:
+		return " (streams unknown)"
+	case len(l.Unknown) > 0:
+		return " (at least " + strings.Join(parts, ", ") + ")"
+	case parts == nil:
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
