@@ -1,0 +1,108 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tier-agent/internal/agentcheck"
+	"tier-agent/test/lab"
+)
+
+// told is a source whose answer about heavy/h1 the test sets.
+type told struct {
+	mu    sync.Mutex // protects the rest
+	state agentcheck.State
+	known bool
+}
+
+func (s *told) set(state agentcheck.State, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state, s.known = state, known
+}
+
+func (s *told) AgentState(name []byte) (agentcheck.State, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !bytes.Equal(name, []byte("heavy/h1")) {
+		return agentcheck.State{Ready: true, Weight: 100}, true
+	}
+	return s.state, s.known
+}
+
+// HAProxy applies every kind of answer that the agent-check server can give.
+// The companion check passes throughout, so that what is seen is the agent's.
+func TestHAProxyAppliesEveryKindOfAnswer(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		w, source := agentOnly(t, haproxy)
+		for _, step := range []struct {
+			name   string
+			state  agentcheck.State
+			known  bool
+			status string // of show stat
+			said   string // in last_agt
+			weight string
+		}{
+			{"up", agentcheck.State{Ready: true, Weight: 100}, true, "UP", "", "100"},
+			{"half weight", agentcheck.State{Ready: true, Weight: 50}, true, "UP", "", "50"},
+			{"not ready", agentcheck.State{Reason: "identity_mismatch", Weight: 100}, true, "DOWN (agent)", "identity_mismatch", ""},
+			{"up again", agentcheck.State{Ready: true, Weight: 100}, true, "UP", "", "100"},
+			{"quiesced", agentcheck.State{Quiesced: true, Ready: true, Weight: 100}, true, "DOWN (agent)", "quiesced", ""},
+			{"unknown name", agentcheck.State{}, false, "DOWN (agent)", "unknown_tier", ""},
+			{"back", agentcheck.State{Ready: true, Weight: 100}, true, "UP", "", "100"},
+			{"quiesced by admin words", agentcheck.State{Quiesced: true, AdminWords: true}, true, "DRAIN (agent)", "", ""},
+			{"a plain up does not end a drain", agentcheck.State{Ready: true, Weight: 100}, true, "DRAIN (agent)", "", ""},
+			{"opened by admin words", agentcheck.State{Ready: true, Weight: 100, AdminWords: true}, true, "UP", "", "100"},
+		} {
+			source.set(step.state, step.known)
+			row := w.waitStat("heavy", "h1", func(row map[string]string) bool {
+				return row["status"] == step.status && (step.weight == "" || row["weight"] == step.weight)
+			}, step.name)
+			if step.said != "" {
+				w.waitStat("heavy", "h1", func(row map[string]string) bool {
+					return bytes.Contains([]byte(row["last_agt"]), []byte(step.said))
+				}, step.name)
+			}
+			assert.NotContains(t, row["last_agt"], "Unknown", step.name)
+		}
+	})
+}
+
+// agentOnly runs HAProxy beside an agent-check server of the test's own and a
+// companion check that always passes.
+func agentOnly(t *testing.T, haproxy string) (*world, *told) {
+	t.Helper()
+	l, err := lab.New(labOptions(t, haproxy))
+	require.NoError(t, err)
+	w := &world{Lab: l, t: t, heavy: serveEngine(t, l.Ports.Heavy, lab.HeavyModel), fast: serveEngine(t, l.Ports.Fast, lab.FastModel)}
+	source := &told{}
+	source.set(agentcheck.State{Ready: true, Weight: 100}, true)
+
+	agent, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", l.Ports.AgentCheck))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	companion := &http.Server{
+		Addr: fmt.Sprintf("127.0.0.1:%d", l.Ports.HTTP), ReadHeaderTimeout: time.Second,
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, agentcheck.NewServer(source, agentcheck.Options{}).Serve(ctx, agent)) })
+	wg.Go(func() { _ = companion.ListenAndServe() }) // ends with http.ErrServerClosed
+	t.Cleanup(func() {
+		assert.NoError(t, l.Close())
+		cancel()
+		_ = companion.Close()
+		wg.Wait()
+	})
+	require.NoError(t, l.StartHAProxy(t.Context()))
+	return w, source
+}

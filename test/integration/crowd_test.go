@@ -1,0 +1,92 @@
+package integration
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/engine"
+)
+
+// serveEngineOn serves one engine on several addresses.
+func serveEngineOn(t *testing.T, model string, addresses []string) *engine.Engine {
+	t.Helper()
+	eng := engine.New(engine.Options{Model: model})
+	srv := &http.Server{Handler: eng, ReadHeaderTimeout: 5 * time.Second}
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		eng.Close()
+		_ = srv.Close()
+		wg.Wait()
+	})
+	for _, address := range addresses {
+		ln, err := net.Listen("tcp", address)
+		require.NoError(t, err)
+		wg.Go(func() { _ = srv.Serve(ln) }) // ends with http.ErrServerClosed
+	}
+	return eng
+}
+
+// asChecks is a client of tier-agent that takes a new connection for each question,
+// as HAProxy's checks do.
+var asChecks = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// readyz asks tier-agent for a path and returns the status.
+func (w *world) readyz(path string) (int, error) {
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", w.Ports.HTTP, path), nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := asChecks.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return res.StatusCode, err
+}
+
+// agentCheck asks tier-agent about a server as HAProxy's agent-check does.
+func (w *world) agentCheck(server string) (string, error) {
+	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", w.Ports.AgentCheck), 10*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(c, "%s\n", server); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(c)
+	return string(answer), err
+}
+
+// percentiles are of so many answers' times.
+type percentiles struct{ p50, p99, most time.Duration }
+
+func (p percentiles) String() string {
+	return fmt.Sprintf("p50 %v, p99 %v, longest %v", p.p50.Round(time.Microsecond), p.p99.Round(time.Microsecond), p.most.Round(time.Microsecond))
+}
+
+// timed asks n times, one after the other, and measures each.
+func timed(t *testing.T, n int, ask func(n int) error) percentiles {
+	t.Helper()
+	took := make([]time.Duration, n)
+	for i := range took {
+		began := time.Now()
+		err := ask(i)
+		took[i] = time.Since(began)
+		require.NoError(t, err)
+	}
+	slices.Sort(took)
+	return percentiles{took[n/2], took[n*99/100], took[n-1]}
+}

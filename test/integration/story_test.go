@@ -1,0 +1,64 @@
+package integration
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/lab"
+)
+
+// The main job from end to end, with engines that are processes of their own.
+func TestStory(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		ctx := t.Context()
+		o := labOptions(t, haproxy)
+		o.Gate = true
+		l, err := lab.New(o)
+		require.NoError(t, err)
+		w := &world{Lab: l, t: t}
+		t.Cleanup(func() { require.NoError(t, l.Close()) })
+		heavy, err := l.StartEngine(ctx, "heavy", lab.HeavyModel, l.Ports.Heavy)
+		require.NoError(t, err)
+		_, err = l.StartEngine(ctx, "fast", lab.FastModel, l.Ports.Fast)
+		require.NoError(t, err)
+		require.NoError(t, l.StartAgent(ctx))
+		require.NoError(t, l.StartHAProxy(ctx))
+		w.waitStatus("heavy", http.StatusOK)
+		w.waitStatus("fast", http.StatusOK)
+		others := w.load("fast")
+
+		stream := l.Stream(ctx, "heavy", 60, 50*time.Millisecond)
+		<-stream.Started
+		r := w.verb(0, "quiesce", "heavy", "--reason", "swap")
+		assert.Equal(t, "drain(forced)", r.HAProxy[0].Servers[0].After)
+		assert.Equal(t, "swap", r.Closure.Reason)
+		assert.NotEmpty(t, r.Closure.Who)
+		closed := w.load("heavy")
+		w.verb(0, "drain", "heavy", "--timeout", "60s")
+		require.NoError(t, <-stream.Ended, "a running stream comes whole")
+
+		require.NoError(t, heavy.Stop(5*time.Second))
+		wrong, err := l.StartEngine(ctx, "heavy-wrong", lab.FastModel, l.Ports.Heavy)
+		require.NoError(t, err)
+		r = w.verb(1, "readmit", "heavy")
+		assert.Equal(t, "not_ready", r.Code)
+		assert.Equal(t, "identity_mismatch", r.Evidence[0].Reason)
+		assert.True(t, r.Quiesced)
+
+		require.NoError(t, wrong.Stop(5*time.Second))
+		_, err = l.StartEngine(ctx, "heavy-right", lab.HeavyModel, l.Ports.Heavy)
+		require.NoError(t, err)
+		seen := closed.stop()
+		assert.Equal(t, map[int]int{http.StatusServiceUnavailable: seen[http.StatusServiceUnavailable]}, seen, "no request reached heavy")
+		assert.Positive(t, seen[http.StatusServiceUnavailable])
+
+		w.verb(0, "readmit", "heavy")
+		assert.Equal(t, http.StatusOK, w.ask("heavy").Status)
+		seen = others.stop()
+		assert.Equal(t, map[int]int{http.StatusOK: seen[http.StatusOK]}, seen, "fast never noticed")
+	})
+}
