@@ -33,12 +33,12 @@ func TestSinceWhenAServerIsSeenLikeThat(t *testing.T) {
 			"health_transport_refused", "identity_passed", "identity_passed",
 		}
 		n := 0
+		assert.Zero(t, m.Status()[0].Servers[0].Since)
 		mon, stop := run(t, m, func(context.Context, probe.Target) probe.Result {
 			n++
 			return probe.Result{Ready: reasons[n-1] == "identity_passed", Reason: reasons[n-1]}
 		}, nil)
 		defer stop()
-		assert.Zero(t, m.Status()[0].Servers[0].Since)
 		<-mon.FirstRound()
 		_, err = m.Close(Target{Tier: "fast"}, Closure{Reason: "swap"})
 		require.NoError(t, err)
