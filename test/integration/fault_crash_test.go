@@ -18,7 +18,7 @@ import (
 func crashing(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "tier-agent")
-	build := exec.Command("go", "build", "-tags", "crashpoints", "-o", binary, "./cmd/tier-agent")
+	build := exec.Command("go", "build", "-trimpath", "-tags", "crashpoints", "-o", binary, "./cmd/tier-agent")
 	build.Dir = binaries.root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()

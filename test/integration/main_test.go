@@ -33,7 +33,7 @@ func runTests(m *testing.M) int {
 	}
 	binaries.agent, binaries.engine = filepath.Join(dir, "tier-agent"), filepath.Join(dir, "engine")
 	for target, source := range map[string]string{binaries.agent: "./cmd/tier-agent", binaries.engine: "./test/engine/cmd/engine"} {
-		build := exec.Command("go", "build", "-o", target, source)
+		build := exec.Command("go", "build", "-trimpath", "-o", target, source)
 		build.Dir = binaries.root
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
