@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/runtimeapi"
 )
 
 // Control: with begin moved below close in Quiesce the file was empty at the
@@ -127,7 +128,12 @@ func TestAKillAtAnyStepEndsClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var dead atomic.Bool
-			l := newLab(t, briefly, mortal(&dead))
+			l := newLab(t, func(o *Options, r *runtimeapi.Options) {
+				mortal(&dead)(o, r)
+				if !strings.Contains(name, ", confirmed") { // that one has to come
+					briefly(o, r)
+				}
+			})
 			if strings.HasPrefix(name, "readmit") {
 				l.quiesced(t, llm)
 			}
