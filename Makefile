@@ -32,11 +32,13 @@ unit: ## every package, under the race detector
 	scripts/need.sh gcc
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /test/integration)
 
+# Three at once, one for each version: what they do most is wait, and with go's default,
+# the number of cores, two versions run and the third comes after them.
 integration: build haproxies ## real HAProxy, real sockets, each version
 	scripts/need.sh gcc
 	@rm -f bin/ran-on
 	CGO_ENABLED=1 TIER_AGENT_HAPROXY_VERSIONS='$(HAPROXY_VERSIONS)' TIER_AGENT_RAN_ON=$(CURDIR)/bin/ran-on \
-		go test -race -count=1 -timeout 16m ./test/integration/...
+		go test -race -count=1 -parallel 3 -timeout 16m ./test/integration/...
 	@echo "integration tests ran on HAProxy: $$(sort -uV bin/ran-on | paste -sd, | sed 's/,/, /g')"
 
 soak: build haproxies ## the fault tests at full length, and their table

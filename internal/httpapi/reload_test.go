@@ -112,7 +112,7 @@ func TestStress_SeriesOfTiersThatGo(t *testing.T) {
 			}
 		})
 	}
-	for range 500 {
+	for range 100 {
 		m.SetTiers([]string{"heavy", "old"})
 		m.SetTiers([]string{"heavy"})
 		assert.Equal(t, 5, testutil.CollectAndCount(m.probes))
