@@ -2,6 +2,8 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,5 +57,51 @@ func TestStatusSaysDrainingWhileAStreamRuns(t *testing.T) {
 		assert.Equal(t, &httpapi.LeftStatus{}, s.Left)
 		w.verb(0, "readmit", "heavy")
 		assert.Nil(t, w.status().Tiers[0].Servers[0].Left)
+	})
+}
+
+// An engine dies, and a request that was admitted meets it; the tier is quiesced, drained
+// and given another model. The request ends with a 503 rather than there.
+//
+// Control: without "retries 0" in haproxy.cfg the drain reported zero, and the next engine
+// answered the request.
+func TestARequestThatMetADeadEngineIsNotRetriedOnTheNext(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		ctx := t.Context()
+		o := labOptions(t, haproxy)
+		o.Gate = true
+		// No probe comes between: the evidence outlives the engine.
+		o.AgentYAML = strings.Replace(patient, "interval: 200ms", "interval: 50s", 1)
+		l, err := lab.New(o)
+		require.NoError(t, err)
+		w := &world{Lab: l, t: t}
+		t.Cleanup(func() { require.NoError(t, l.Close()) })
+		heavy, err := l.StartEngine(ctx, "heavy", lab.HeavyModel, l.Ports.Heavy)
+		require.NoError(t, err)
+		_, err = l.StartEngine(ctx, "fast", lab.FastModel, l.Ports.Fast)
+		require.NoError(t, err)
+		require.NoError(t, l.StartAgent(ctx))
+		require.NoError(t, l.StartHAProxy(ctx))
+		w.waitStatus("heavy", http.StatusOK)
+
+		require.NoError(t, heavy.Kill())
+		type outcome struct {
+			lab.Answer
+			err error
+		}
+		asked := make(chan outcome, 1)
+		go func() {
+			a, err := l.Ask(ctx, "heavy")
+			asked <- outcome{a, err}
+		}()
+		w.waitStat("heavy", "h1", func(s map[string]string) bool { return s["wretr"] != "0" || s["econ"] != "0" }, "the request has met the dead engine")
+		w.verb(0, "quiesce", "heavy", "--reason", "swap")
+		w.verb(0, "drain", "heavy", "--timeout", "10s")
+		_, err = l.StartEngine(ctx, "heavy-wrong", lab.FastModel, l.Ports.Heavy)
+		require.NoError(t, err)
+		got := <-asked
+		require.NoError(t, got.err)
+		assert.Equal(t, http.StatusServiceUnavailable, got.Status)
+		assert.Empty(t, got.Model, "an engine has answered")
 	})
 }
