@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/socketdir"
 )
 
 // edge is a HAProxy with the backend gpu, as far as members need it.
@@ -29,16 +29,13 @@ type edge struct {
 
 func newEdge(t testing.TB) *edge {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "edge") // t.TempDir's path would not fit into a socket address
-	require.NoError(t, err)
-	h := &edge{path: filepath.Join(dir, "s"), at: map[string]string{}, admin: map[string]runtimeapi.AdminState{}}
+	h := &edge{path: filepath.Join(socketdir.New(t), "s"), at: map[string]string{}, admin: map[string]runtimeapi.AdminState{}}
 	ln, err := net.Listen("unix", h.path)
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	t.Cleanup(func() {
 		_ = ln.Close()
 		all.Wait()
-		_ = os.RemoveAll(dir)
 	})
 	all.Go(func() {
 		for {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/config"
+	"tier-agent/test/socketdir"
 )
 
 // Frame types of the SPOE specification.
@@ -27,7 +28,7 @@ func withGate(t testing.TB, cfg *config.Config) *config.Config {
 	t.Helper()
 	cfg.Listen.SPOE = config.SPOE{
 		Address: "127.0.0.1:0", RetryAfter: time.Second,
-		Unix: config.UnixSocket{Path: filepath.Join(t.TempDir(), "gate.sock"), Mode: 0o660},
+		Unix: config.UnixSocket{Path: filepath.Join(socketdir.New(t), "gate.sock"), Mode: 0o660},
 	}
 	return cfg
 }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tier-agent/internal/httpapi"
+	"tier-agent/test/socketdir"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -81,7 +82,7 @@ type fakeAgent struct {
 // events.
 func newFakeAgent(t testing.TB, events ...httpapi.Event) *fakeAgent {
 	t.Helper()
-	f := &fakeAgent{path: filepath.Join(t.TempDir(), "admin.sock")}
+	f := &fakeAgent{path: filepath.Join(socketdir.New(t), "admin.sock")}
 	f.answer = func(w http.ResponseWriter, _ *http.Request) {
 		for _, e := range events {
 			_ = json.NewEncoder(w).Encode(e)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/config"
+	"tier-agent/test/socketdir"
 )
 
 // anywhere lets the system choose the ports, and has the socket in a folder of
@@ -20,7 +21,7 @@ func anywhere(t testing.TB) config.Listen {
 	t.Helper()
 	return config.Listen{
 		AgentCheck: "127.0.0.1:0", HTTP: "127.0.0.1:0",
-		Admin: config.UnixSocket{Path: filepath.Join(t.TempDir(), "admin.sock"), Mode: 0o660},
+		Admin: config.UnixSocket{Path: filepath.Join(socketdir.New(t), "admin.sock"), Mode: 0o660},
 	}
 }
 
@@ -108,7 +109,7 @@ func TestAdminSocketPermissions(t *testing.T) {
 		ls.close()
 	}
 	l := anywhere(t)
-	l.SPOE.Unix = config.UnixSocket{Path: filepath.Join(t.TempDir(), "gate.sock"), Mode: 0o640}
+	l.SPOE.Unix = config.UnixSocket{Path: filepath.Join(socketdir.New(t), "gate.sock"), Mode: 0o640}
 	ls, err := listen(l)
 	require.NoError(t, err)
 	defer ls.close()

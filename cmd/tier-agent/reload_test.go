@@ -19,6 +19,7 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
+	"tier-agent/test/socketdir"
 )
 
 // file is a configuration file that a test edits.
@@ -29,10 +30,10 @@ type file struct {
 
 func newFile(t testing.TB, tiers ...string) *file {
 	t.Helper()
-	folder := t.TempDir()
+	folder := socketdir.New(t)
 	f := &file{path: filepath.Join(folder, "tier-agent.yaml")}
 	f.head = fmt.Sprintf(`start_budget: 5s
-listen: {agent_check: "127.0.0.1:0", http: "127.0.0.1:0", admin: {path: %s, mode: "0600"}}
+listen: {agent_check: "127.0.0.1:0", http: "127.0.0.1:0", spoe: {address: "127.0.0.1:0"}, admin: {path: %s, mode: "0600"}}
 state_dir: %s
 `, filepath.Join(folder, "admin.sock"), folder)
 	f.tiers(t, tiers...)
@@ -296,7 +297,7 @@ func TestSIGHUPDuringTheStart(t *testing.T) {
 func TestSIGHUPFromEndToEnd(t *testing.T) {
 	e := newEngine(t)
 	f := newFile(t, probed("heavy", e, "blue"))
-	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: filepath.Join(t.TempDir(), "notify")})
+	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: filepath.Join(socketdir.New(t), "notify")})
 	require.NoError(t, err)
 	defer told.Close()
 	t.Setenv("NOTIFY_SOCKET", told.LocalAddr().String())

@@ -16,12 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/admission"
+	"tier-agent/test/socketdir"
 )
 
 // From the command line to the exit code, with everything between real but for
 // HAProxy: a file, a signal, and the other verbs against the admin socket.
 func TestServeFromEndToEnd(t *testing.T) {
-	e, folder := newEngine(t), t.TempDir()
+	e, folder := newEngine(t), socketdir.New(t)
 	file, socket := filepath.Join(folder, "tier-agent.yaml"), filepath.Join(folder, "run", "admin.sock")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
 tiers:
@@ -30,7 +31,7 @@ tiers:
     identity: {path: /v1/models, id: m1}
     admission: agent-check
     probe: {interval: 50ms}
-listen: {agent_check: "127.0.0.1:0", http: "127.0.0.1:0", admin: {path: %s, mode: "0600"}}
+listen: {agent_check: "127.0.0.1:0", http: "127.0.0.1:0", spoe: {address: "127.0.0.1:0"}, admin: {path: %s, mode: "0600"}}
 state_dir: %s
 `, e.url, socket, folder), 0o600))
 
@@ -98,7 +99,7 @@ func TestServeOnATakenPort(t *testing.T) {
 	file, address := filepath.Join(t.TempDir(), "tier-agent.yaml"), taken(t)
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
 tiers: [{name: heavy, servers: [{server: heavy/h1, url: "http://127.0.0.1:1"}], admission: agent-check}]
-listen: {agent_check: "127.0.0.1:0", http: "%s", admin: {path: %s.sock}}
+listen: {agent_check: "127.0.0.1:0", http: "%s", spoe: {address: "127.0.0.1:0"}, admin: {path: %s.sock}}
 state_dir: %s
 `, address, file, t.TempDir()), 0o600))
 	assert.Equal(t, said{exitFailed, "", "tier-agent: listen.http: listen tcp " + address + ": bind: address already in use\n"}, cli("serve", "-c", file))

@@ -15,6 +15,7 @@ import (
 	"tier-agent/internal/horizon"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/socketdir"
 )
 
 // picture has each thing that the table can show.
@@ -84,7 +85,7 @@ func TestStatusJSON(t *testing.T) {
 // A socket that takes connections and never answers is a tier-agent that is
 // starting, or one that hangs; a script must not hang with it.
 func TestStatusTimesOut(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "admin.sock")
+	path := filepath.Join(socketdir.New(t), "admin.sock")
 	ln, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	defer ln.Close()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/socketdir"
 )
 
 // haproxy is a small HAProxy behind a real socket: its Runtime API, as far as
@@ -111,12 +111,9 @@ func (h *haproxy) strike(line string) *fault {
 // newHAProxy serves until the test ends.
 func newHAProxy(t testing.TB, name, version string, j *journal, servers ...string) *haproxy {
 	t.Helper()
-	// Not t.TempDir: its path would not fit into a socket address.
-	dir, err := os.MkdirTemp("", "adm")
-	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	h := &haproxy{
-		name: name, path: filepath.Join(dir, "s"), texts: record(t, version), journal: j, pid: 100,
+		name: name, path: filepath.Join(socketdir.New(t), "s"), texts: record(t, version), journal: j, pid: 100,
 		agent: func(string) bool { return true }, arrived: func(string) {}, order: servers, stopping: ctx.Done(),
 		admin: map[string]runtimeapi.AdminState{}, sessions: map[string]int{}, queue: map[string]int{}, maxconn: map[string]int{},
 		disabled: map[string]bool{}, address: map[string]string{}, sends: map[string]string{},
@@ -128,7 +125,6 @@ func newHAProxy(t testing.TB, name, version string, j *journal, servers ...strin
 		stop()
 		_ = listener.Close()
 		all.Wait()
-		_ = os.RemoveAll(dir)
 	})
 	all.Go(func() {
 		for {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/socketdir"
 )
 
 // script is a Source that can be changed, and that knows how often it was asked.
@@ -78,7 +80,7 @@ type haproxy struct {
 func startHAProxy(tb testing.TB, bin, agent, servers string) *haproxy {
 	tb.Helper()
 	ln := listenLoopback(tb)
-	h := &haproxy{tb: tb, front: ln.Addr().String(), socket: filepath.Join(tb.TempDir(), "s")}
+	h := &haproxy{tb: tb, front: ln.Addr().String(), socket: filepath.Join(socketdir.New(tb), "s")}
 	require.NoError(tb, ln.Close())
 	_, port, err := net.SplitHostPort(agent)
 	require.NoError(tb, err)

@@ -17,6 +17,7 @@ import (
 
 	"tier-agent/internal/admission"
 	"tier-agent/internal/tier"
+	"tier-agent/test/socketdir"
 )
 
 // For what the kernel or another process does by itself.
@@ -49,7 +50,7 @@ func says(t testing.TB, path, text string) {
 
 // An operator has to know from the text alone what to look at.
 func TestClientErrors(t *testing.T) {
-	folder := t.TempDir()
+	folder := socketdir.New(t)
 	at := func(name string) string { return filepath.Join(folder, name) }
 	const ok = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	const progress = `{"progress":{"seconds":1}}` + "\n"
@@ -169,7 +170,7 @@ func TestLate(t *testing.T) {
 // Control: with the return after Flush taken out of command, the quiesce ran.
 func TestACommandWhoseCallerHasGoneIsNotBegun(t *testing.T) {
 	c := new(controller)
-	path := filepath.Join(t.TempDir(), "admin.sock")
+	path := filepath.Join(socketdir.New(t), "admin.sock")
 	ln, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

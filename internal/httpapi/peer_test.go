@@ -14,12 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/admission"
+	"tier-agent/test/socketdir"
 )
 
 // startAdmin serves the admin API on a real unix socket and returns its path.
 func startAdmin(t testing.TB, c *controller) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "admin.sock")
+	path := filepath.Join(socketdir.New(t), "admin.sock")
 	ln, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	startServe(t, AdminListener(ln), c.admin(), silent)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"tier-agent/test/socketdir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,11 +33,7 @@ func serve(t testing.TB, network string, handle func(conn net.Conn, line string)
 	t.Helper()
 	address := "127.0.0.1:0"
 	if network == "unix" {
-		// Not t.TempDir: its path would not fit into a socket address.
-		dir, err := os.MkdirTemp("", "rt")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		address = filepath.Join(dir, "s")
+		address = filepath.Join(socketdir.New(t), "s")
 	}
 	listener, err := net.Listen(network, address)
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tier-agent/internal/fence"
+	"tier-agent/test/socketdir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -141,7 +142,7 @@ func listen(tb testing.TB, network string) net.Listener {
 	tb.Helper()
 	addr := "127.0.0.1:0"
 	if network == "unix" {
-		addr = tb.TempDir() + "/s"
+		addr = socketdir.New(tb) + "/s"
 	}
 	ln, err := net.Listen(network, addr)
 	require.NoError(tb, err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/socketdir"
 )
 
 // listen serves Bare on the network until the test ends. Each connection goes
@@ -16,7 +18,7 @@ func listen(tb testing.TB, network string, wrap func(net.Conn) net.Conn) string 
 	tb.Helper()
 	addr := "127.0.0.1:0"
 	if network == "unix" {
-		addr = filepath.Join(tb.TempDir(), "s")
+		addr = filepath.Join(socketdir.New(tb), "s")
 	}
 	ln, err := net.Listen(network, addr)
 	require.NoError(tb, err)
