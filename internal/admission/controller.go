@@ -166,6 +166,11 @@ func (c *Controller) lane(name string) *lane {
 }
 
 func (c *Controller) report(r Result) {
+	c.log(r)
+	c.o.Ended(r)
+}
+
+func (c *Controller) log(r Result) {
 	level := slog.LevelInfo
 	if r.Outcome != Done {
 		level = slog.LevelWarn
@@ -179,7 +184,6 @@ func (c *Controller) report(r Result) {
 		attrs = append(attrs, "reason", r.Closure.Reason, "who", r.Closure.Who)
 	}
 	c.o.Log.Log(context.Background(), level, r.Message, attrs...)
-	c.o.Ended(r)
 }
 
 // end makes the result. It is called in the lane, so that what the result says

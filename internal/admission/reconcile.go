@@ -48,12 +48,7 @@ func (c *Controller) Intents() []IntentStatus {
 	written := c.intents.written()
 	all := make([]IntentStatus, 0, len(records))
 	for _, r := range records {
-		st := IntentStatus{Record: r}
-		servers, err := c.o.Model.Servers(targetOf(r))
-		st.Orphan, st.Stale = err != nil, err == nil && r.Gone
-		if r.Gone && c.member(targetOf(r)) {
-			st.Orphan, st.Stale, st.Host = false, true, r.Addresses[r.Server]
-		}
+		st := c.standing(r)
 		c.mu.Lock()
 		st.Note = c.notes[targetOf(r)]
 		c.mu.Unlock()
@@ -61,6 +56,7 @@ func (c *Controller) Intents() []IntentStatus {
 			st.Note = strings.TrimPrefix(st.Note+"; "+unwritten, "; ")
 		}
 		if spec, err := c.o.Model.Spec(r.Tier); err == nil && !spec.AgentWords && !st.Orphan && !st.Stale {
+			servers, _ := c.o.Model.Servers(targetOf(r)) // there are: it is no Orphan
 			for _, o := range observed {
 				if !slices.Contains(r.Without, o.Instance) {
 					st.Drift = append(st.Drift, drift(o, servers)...)
@@ -70,6 +66,16 @@ func (c *Controller) Intents() []IntentStatus {
 		all = append(all, st)
 	}
 	return all
+}
+
+// standing says whether a record closes its target, and if not, why.
+func (c *Controller) standing(r intent.Record) IntentStatus {
+	_, err := c.o.Model.Servers(targetOf(r))
+	st := IntentStatus{Record: r, Orphan: err != nil, Stale: err == nil && r.Gone}
+	if r.Gone && c.member(targetOf(r)) {
+		st.Orphan, st.Stale, st.Host = false, true, r.Addresses[r.Server]
+	}
+	return st
 }
 
 // unwritten is what status says of every intent while the last write has failed.

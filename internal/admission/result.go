@@ -16,6 +16,8 @@ const (
 	VerbDrain      Verb = "drain"
 	VerbReadmit    Verb = "readmit"
 	VerbInvalidate Verb = "invalidate"
+	// VerbForget ends a record that closes nothing; admission stays as it is.
+	VerbForget Verb = "forget"
 	// VerbReconcile is tier-agent's own: it closes again what an intent wants
 	// closed.
 	VerbReconcile Verb = "reconcile"
@@ -57,6 +59,8 @@ const (
 	CodeQueue        = "queue_release"    // a drain may release a server's queue onto it
 	CodeAddress      = "address_mismatch" // evidence is about another address than HAProxy's
 	CodeRolledBack   = "rolled_back"      // a quiesce that was not confirmed has been undone
+	CodeInForce      = "in_force"         // an intent that is to be forgotten closes its target
+	CodeStillDrained = "still_drained"    // only that intent says that a slot's drain is ours
 )
 
 // Result is what a transition brought, the same for every verb.
