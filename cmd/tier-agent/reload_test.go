@@ -201,11 +201,24 @@ func TestIntentsFollowTheirAddress(t *testing.T) {
 	assert.Equal(t, "ready up 100%\n", d.poll("heavy/s1"))
 	s := cli("--socket", d.socket, "status")
 	assert.Contains(t, s.out, "heavy was quiesced by ")
-	assert.Contains(t, s.out, " (swap) when it had another address; that closes nothing now, and the next quiesce takes its place\n")
+	assert.Contains(t, s.out, " (swap) when it had another address; that closes nothing now, and the next quiesce takes its place; tier-agent forget heavy ends it\n")
 
 	f.tiers(t, probed("heavy", e, "green"), light)
 	d.reload(t)
 	assert.Equal(t, "drain # quiesced\n", d.poll("heavy/s1"))
+	s = cli("--socket", d.socket, "forget", "heavy")
+	assert.Equal(t, exitFailed, s.code)
+	assert.Contains(t, s.out, "admission quiesced, generation ")
+	assert.Contains(t, s.out, ", code in_force\n")
+
+	f.tiers(t, light)
+	d.reload(t)
+	s = cli("--socket", d.socket, "forget", "heavy")
+	assert.Equal(t, exitDone, s.code, s.out)
+	assert.NotContains(t, s.out, "admission")
+	f.tiers(t, probed("heavy", e, "green"), light)
+	d.reload(t)
+	assert.Equal(t, "ready up 100%\n", d.poll("heavy/s1"), "what is forgotten closes nothing when it is back")
 	d.end(t)
 }
 

@@ -163,7 +163,7 @@ Exit codes: 0 done, 1 refused or failed, 2 usage, 3 timed out.`,
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(a.serve(), a.checkConfig(), a.version())
-	for _, cmd := range []*cobra.Command{a.status(), a.quiesce(), a.drain(), a.readmit(), a.invalidate(), a.reload()} {
+	for _, cmd := range []*cobra.Command{a.status(), a.quiesce(), a.drain(), a.readmit(), a.invalidate(), a.forget(), a.reload()} {
 		root.AddCommand(interruptible(cmd))
 	}
 	return root

@@ -13,7 +13,7 @@ import (
 // The help is the manual that is always at hand.
 func TestHelp(t *testing.T) {
 	var all strings.Builder
-	for _, verb := range []string{"", "serve", "status", "quiesce", "drain", "readmit", "invalidate", "reload", "check-config", "version"} {
+	for _, verb := range []string{"", "serve", "status", "quiesce", "drain", "readmit", "invalidate", "forget", "reload", "check-config", "version"} {
 		args := append(strings.Fields(verb), "--help")
 		s := cli(args...)
 		assert.Equal(t, exitDone, s.code, verb)
@@ -69,6 +69,11 @@ func TestUsageErrors(t *testing.T) {
 		{"invalidate", `give either one tier or --all; see tier-agent invalidate --help`},
 		{"invalidate heavy --all", `give either one tier or --all; see tier-agent invalidate --help`},
 		{"invalidate heavy light", `give either one tier or --all; see tier-agent invalidate --help`},
+		{"forget", `give at least one target, each a tier, backend/server or backend/server@address; see tier-agent forget --help`},
+		{"forget heavy light --server heavy/h1", `--server goes with one argument, its tier, not 2; see tier-agent forget --help`},
+		{"forget --server heavy/h1", `--server goes with one argument, its tier, not 0; see tier-agent forget --help`},
+		{"forget heavy/h1 --server heavy/h1", `--server goes with its tier, and "heavy/h1" is a server; see tier-agent forget --help`},
+		{"forget heavy --server=", `invalid argument "" for "--server" flag: give "backend/server", or leave --server out for the whole tier; see tier-agent forget --help`},
 		{"invalidate --all --server heavy/h1", `--server and --all exclude each other; see tier-agent invalidate --help`},
 	} {
 		s := f.cli(strings.Fields(c.args)...)

@@ -126,12 +126,12 @@ func printIntents(out io.Writer, intents []httpapi.IntentStatus) {
 			name = i.Server
 		}
 		if i.Orphan {
-			fmt.Fprintf(out, "%s is quiesced by an intent of %s (%s), but the configuration does not name it\n", name, i.Who, i.Reason)
+			fmt.Fprintf(out, "%s is quiesced by an intent of %s (%s), but the configuration does not name it; tier-agent forget %s ends that\n", name, i.Who, i.Reason, name)
 		}
 		if i.Host != "" {
-			fmt.Fprintf(out, "%s was quiesced by %s (%s) while it was %s, a host that is in no slot now; it is closed again when it is back\n", name, i.Who, i.Reason, i.Host)
+			fmt.Fprintf(out, "%s was quiesced by %s (%s) while it was %s, a host that is in no slot now; it is closed again when it is back; tier-agent forget %s ends that\n", name, i.Who, i.Reason, i.Host, strings.TrimSuffix(name, "@"+i.Host)+"@"+i.Host)
 		} else if i.Stale {
-			fmt.Fprintf(out, "%s was quiesced by %s (%s) when it had another address; that closes nothing now, and the next quiesce takes its place\n", name, i.Who, i.Reason)
+			fmt.Fprintf(out, "%s was quiesced by %s (%s) when it had another address; that closes nothing now, and the next quiesce takes its place; tier-agent forget %s ends it\n", name, i.Who, i.Reason, name)
 		}
 		if i.Note != "" {
 			fmt.Fprintf(out, "%s: %s\n", name, i.Note)

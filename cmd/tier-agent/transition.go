@@ -66,6 +66,7 @@ func (a *app) printResult(r admission.Result) error {
 	var detail []string
 	switch {
 	case r.Target.Tier == "" || r.Code == admission.CodeUnknown: // has no admission of its own
+	case r.Verb == admission.VerbForget && r.Generation == "": // nor has this any more
 	case r.Quiesced:
 		detail = append(detail, "admission quiesced")
 	default:
@@ -77,7 +78,9 @@ func (a *app) printResult(r admission.Result) error {
 	if r.Code != admission.CodeOK {
 		detail = append(detail, "code "+r.Code)
 	}
-	fmt.Fprintf(&out, "  %s\n", strings.Join(detail, ", "))
+	if detail != nil {
+		fmt.Fprintf(&out, "  %s\n", strings.Join(detail, ", "))
+	}
 	for _, e := range r.Evidence {
 		ready := "ready"
 		if !e.Ready {

@@ -56,6 +56,14 @@ var (
 	}
 )
 
+var forgottenResult = admission.Result{
+	Verb: admission.VerbForget, Target: tier.Target{Tier: "heavy", Server: "heavy/h3@192.0.2.1:9000"}, Outcome: admission.Done, Code: admission.CodeOK,
+	Message: `the intent of heavy (heavy/h3@192.0.2.1:9000), by alice(1000) for "swap-to-v2" is forgotten`,
+	HAProxy: []admission.InstanceResult{{Instance: "edge", PID: 4711, Servers: []admission.ServerResult{
+		{Server: "heavy/h3", Before: "drain(forced)", After: "drain(forced)"},
+	}}},
+}
+
 func one(r admission.Result) []httpapi.Event { return []httpapi.Event{{Result: &r}} }
 
 func TestTransitions(t *testing.T) {
@@ -78,6 +86,18 @@ func TestTransitions(t *testing.T) {
 			"unknown", "readmit heavvy",
 			one(admission.Result{Verb: admission.VerbReadmit, Target: tier.Target{Tier: "heavvy"}, Outcome: admission.Refused, Code: admission.CodeUnknown, Message: `unknown tier "heavvy"`}),
 			exitFailed, httpapi.Command{Tier: "heavvy"},
+		},
+		{
+			"forgotten", "forget heavy/h3@192.0.2.1:9000", one(forgottenResult), exitDone,
+			httpapi.Command{Server: "heavy/h3@192.0.2.1:9000"},
+		},
+		{
+			"in-force", "forget heavy",
+			one(admission.Result{
+				Verb: admission.VerbForget, Target: heavy, Outcome: admission.Refused, Code: admission.CodeInForce,
+				Message: `the intent of heavy, by alice(1000) for "swap-to-v2" is in force`, Quiesced: true, Closure: closure, Generation: "1.4",
+			}),
+			exitFailed, httpapi.Command{Tier: "heavy"},
 		},
 		{
 			"invalidated", "invalidate heavy",

@@ -18,11 +18,12 @@ type Controller interface {
 	Drain(context.Context, admission.DrainRequest) admission.Result
 	Readmit(context.Context, admission.ReadmitRequest) admission.Result
 	Invalidate(tier.Target) admission.Result
+	Forget(context.Context, admission.ForgetRequest) admission.Result
 }
 
 // Admin answers on the admin socket: all of the read-only side, and
-// POST /api/v1/quiesce, drain, readmit, invalidate and reload, each with a
-// Command.
+// POST /api/v1/quiesce, drain, readmit, invalidate, forget and reload, each with
+// a Command.
 //
 // An answer is a line of JSON for each Event, the result last. Its status code
 // is 200 for a command that is accepted, whatever comes of it: the result's
@@ -64,6 +65,7 @@ func (a *Admin) Handler() http.Handler {
 		admission.VerbDrain:      a.drain,
 		admission.VerbReadmit:    a.readmit,
 		admission.VerbInvalidate: a.invalidate,
+		admission.VerbForget:     a.forget,
 	} {
 		mux.HandleFunc("POST /api/v1/"+string(name), func(w http.ResponseWriter, r *http.Request) { command(w, r, run.event) })
 	}
@@ -131,6 +133,15 @@ func (a *Admin) invalidate(_ context.Context, c Command, _ func(Event)) (func() 
 		return nil, err
 	}
 	return func() admission.Result { return a.Controller.Invalidate(c.target()) }, nil
+}
+
+func (a *Admin) forget(ctx context.Context, c Command, _ func(Event)) (func() admission.Result, error) {
+	if err := c.only(admission.VerbForget, Command{Tier: c.Tier, Server: c.Server}); err != nil {
+		return nil, err
+	}
+	return func() admission.Result {
+		return a.Controller.Forget(ctx, admission.ForgetRequest{Target: c.target(), Who: who(ctx)})
+	}, nil
 }
 
 // command reads a Command, runs it and streams its events.

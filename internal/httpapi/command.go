@@ -20,7 +20,7 @@ const maxCommand = 16 << 10
 // does not know must be left out.
 type Command struct {
 	Tier              string `json:"tier,omitempty"`
-	Server            Server `json:"server,omitempty"` // "backend/server"
+	Server            Server `json:"server,omitempty"` // "backend/server"; for forget also "backend/server@address"
 	All               bool   `json:"all,omitempty"`    // invalidate
 	Reason            string `json:"reason,omitempty"` // quiesce
 	Timeout           string `json:"timeout,omitempty"`
@@ -125,6 +125,9 @@ func (c Command) only(v admission.Verb, understood Command) error {
 		return errors.New(`"server" and "all" exclude each other: give one of them`)
 	case c.Tier == "" && v == admission.VerbInvalidate && !c.All:
 		return errors.New(`"tier" is missing: give the name of a tier, or "all"`)
+	case c.Tier == "" && v == admission.VerbForget && c.Server != "":
+	case c.Tier == "" && v == admission.VerbForget:
+		return errors.New(`"tier" and "server" are missing: give the name of a tier, or of a server, as status shows it`)
 	case c.Tier == "" && !c.All:
 		return errors.New(`"tier" is missing: give the name of a tier`)
 	}

@@ -33,6 +33,9 @@ func TestCommandsReachTheController(t *testing.T) {
 		{"readmit", `{"tier":"heavy","allow_unidentified":true,"take_hold":true}`, admission.ReadmitRequest{Target: tier.Target{Tier: "heavy"}, Who: "unknown", AllowUnidentified: true, TakeHold: true}},
 		{"invalidate", `{"tier":"heavy"}`, tier.Target{Tier: "heavy"}},
 		{"invalidate", `{"all":true}`, tier.Target{}},
+		{"forget", `{"tier":"old"}`, admission.ForgetRequest{Target: tier.Target{Tier: "old"}, Who: "unknown"}},
+		{"forget", `{"tier":"heavy","server":"heavy/h3@192.0.2.1:9000"}`, admission.ForgetRequest{Target: tier.Target{Tier: "heavy", Server: "heavy/h3@192.0.2.1:9000"}, Who: "unknown"}},
+		{"forget", `{"server":"heavy/h3@[2001:db8::1]:9000"}`, admission.ForgetRequest{Target: tier.Target{Server: "heavy/h3@[2001:db8::1]:9000"}, Who: "unknown"}},
 	} {
 		w := post(c.admin(), one.verb, one.body)
 		require.Equal(t, http.StatusOK, w.Code, w.Body)
@@ -50,7 +53,8 @@ func TestCommandsReachTheController(t *testing.T) {
 // Controls, each taken out by itself: DisallowUnknownFields (the misspelt
 // fields were ignored), the call of d.Token (trailing data was), the loop in
 // only (another verb's fields were), MaxBytesReader (the large ones ran), Server's
-// UnmarshalJSON (an empty server was the whole tier).
+// UnmarshalJSON (an empty server was the whole tier); with only asking no server of
+// forget, a command of nothing reached it.
 func TestStrictCommands(t *testing.T) {
 	long := `{"tier":"` + strings.Repeat("x", maxCommand) + `"}`
 	for _, one := range []struct{ verb, body, says string }{
@@ -88,6 +92,11 @@ func TestStrictCommands(t *testing.T) {
 		{"invalidate", `{"tier":"heavy","all":true}`, `"tier" and "all" exclude each other: give one of them`},
 		{"invalidate", `{"server":"heavy/h1","all":true}`, `"server" and "all" exclude each other: give one of them`},
 		{"invalidate", `{"server":"heavy/h1"}`, `"tier" is missing: give the name of a tier, or "all"`},
+		{"forget", `{}`, `"tier" and "server" are missing: give the name of a tier, or of a server, as status shows it`},
+		{"forget", `{"tier":"heavy","server":""}`, `"server" is empty: give "backend/server", or leave it out for the whole tier`},
+		{"forget", `{"all":true}`, `"all" is not for forget: leave it out`},
+		{"forget", `{"tier":"heavy","reason":"swap"}`, `"reason" is not for forget: leave it out`},
+		{"quiesce", `{"server":"heavy/h1","reason":"swap"}`, `"tier" is missing: give the name of a tier`},
 		{"quiesce", long, `the command is too large: it may have 16384 bytes`},
 		{"quiesce", `{"tier":"heavy"}` + strings.Repeat(" ", maxCommand), `the command is too large: it may have 16384 bytes`},
 	} {

@@ -288,6 +288,11 @@ func (c *controller) Invalidate(target tier.Target) admission.Result {
 	return result(admission.VerbInvalidate, target)
 }
 
+func (c *controller) Forget(_ context.Context, q admission.ForgetRequest) admission.Result {
+	c.note(q)
+	return result(admission.VerbForget, q.Target)
+}
+
 func (c *controller) admin() http.Handler {
 	return (&Admin{ReadOnly: everything().readOnly(), Controller: c}).Handler()
 }

@@ -88,7 +88,7 @@ func TestOtherMethods(t *testing.T) {
 			assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"), "%s %s", method, path)
 		}
 	}
-	for _, verb := range []string{"quiesce", "drain", "readmit", "invalidate"} {
+	for _, verb := range []string{"quiesce", "drain", "readmit", "invalidate", "forget"} {
 		w := httptest.NewRecorder()
 		new(controller).admin().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/"+verb, nil))
 		assert.Equal(t, http.StatusMethodNotAllowed, w.Code, verb)
