@@ -194,6 +194,19 @@ func TestMembers_ANewcomerInADrainedSlot(t *testing.T) {
 			return nil
 		}))
 		assert.Equal(t, before, f.heavy.Stats().Requests[engine.Chat], "requests at the quiesced one")
+
+		// The first is to be one like any other when it is back.
+		first := f.status().Intents[0]
+		f.verb(0, "forget", first.Server+"@"+first.Host)
+		assert.Empty(t, f.status().Intents)
+		require.NoError(t, f.dns.Set(heavyName, "127.0.0.2"))
+		require.NoError(t, lab.Within(15*time.Second, func() error {
+			if f.heavy.Stats().Requests[engine.Chat] == before {
+				return fmt.Errorf("nothing has reached the first host")
+			}
+			return nil
+		}))
+		f.member("heavy/h1", "ready")
 		heavy.stop()
 		assert.Zero(t, heavy.reached.Load(), "requests before there was evidence")
 	})
