@@ -54,7 +54,7 @@ fuzz: ## hostile bytes for the gate, FUZZTIME for each target
 	go test -run '^$$' -fuzz '^FuzzConversation$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./internal/spoe
 	go test -run '^$$' -fuzz '^FuzzMessages$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./internal/spoe
 
-bench: build ## speed, each table beside a baseline of the same run
+bench: build haproxies ## speed, each table beside a baseline of the same run
 	go run ./test/bench
 
 lint: ## what CI holds the code to
