@@ -3,6 +3,7 @@ package admission
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/tier"
@@ -35,7 +36,8 @@ func (c *Controller) follow(about func(name string) bool) {
 // take the other's. It returns who has gone where.
 //
 // A record whose address is nowhere is gone. It keeps its server, unless another
-// record has come to that; then it has one that has become free.
+// record has come to that; then it has one that has become free, and where that has an
+// address in it, its own instead: by that an operator names it.
 func (in *intents) follow(name string, now map[string]string) map[string]string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -145,6 +147,14 @@ func assign(records []intent.Record, now map[string]string) []string {
 	for n := range records {
 		for _, other := range records { // of as many servers one is free
 			give(n, other.Server)
+		}
+	}
+	for n, r := range records {
+		// One that makeRoom has given away has the address of who had it, not of this one.
+		if server, _, has := strings.Cut(to[n], "@"); has {
+			if own := server + "@" + r.Addresses[r.Server]; !taken[own] {
+				to[n], taken[own] = own, true
+			}
 		}
 	}
 	return to

@@ -163,6 +163,27 @@ func TestAMemberThatIsGoneIsForgottenByItsAddress(t *testing.T) {
 	q.is(t, "gpu/s2", asOpened)
 }
 
+// The host whose record had made room is back in the slot, and the next one's makes room.
+//
+// Control: with the last loop left out of assign, the second had the first one's address in
+// its name, and was forgotten in its place.
+func TestAHostIsForgottenByNoOthersAddress(t *testing.T) {
+	p := newPool(t)
+	p.serving(t, hostA)
+	p.quiesced(t, slot1)
+	p.resolve(t, "gpu/s1", hostB)
+	p.prove(t, "gpu/s1")
+	p.quiesced(t, slot1)
+	p.resolve(t, "gpu/s1", hostA)
+	p.intentsAre(t, "gpu/s1 "+hostA, "gpu/s1@"+hostB+" "+hostB+" gone")
+	p.resolve(t, "gpu/s1", hostC)
+	p.turn(t)
+	r := p.forget(t, named("gpu/s1@"+hostA))
+	assert.Equal(t, Done, r.Outcome, r.Message)
+	assert.Contains(t, r.Message, "while it was "+hostA)
+	p.intentsAre(t, "gpu/s1@"+hostB+" "+hostB+" gone")
+}
+
 // A slot that is drained still for the host that has left is met so by the next one:
 // without the record nothing would say that this is no hold.
 //
