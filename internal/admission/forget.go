@@ -160,10 +160,10 @@ func (r *run) remains(rec intent.Record) (string, *Result) {
 			switch {
 			case at.admin&forced == 0 || r.intents.alsoFound(at.place, rec, slot):
 			case slot && at.admin&runtimeapi.ForcedDrain == 0: // maintenance: how it starts, or somebody's
-			case slot && at.admin&forced == runtimeapi.ForcedDrain && runtimeapi.AdminState(found[server])&runtimeapi.ForcedDrain == 0 && at.leftBehind(rec):
-				return "", keep(r.refuse(CodeStillDrained, "the intent of %s is kept: %s, and nothing else says that this is tier-agent's and not somebody's hold; that goes off at the next look, or with a readmit where the slot is quiesced, or once there is evidence about who has it; try again then", r.Target, closedAt(at)))
+			case slot && at.drainedFor(rec):
+				return "", keep(r.refuse(CodeStillDrained, "the intent of %s is kept: %s, and nothing else says that this is tier-agent's and not somebody's hold; that goes off at the next look, or with a readmit where the slot is quiesced, or once there is evidence about who has it; try again then", r.Target, closedAt(at.place, at.admin)))
 			default:
-				closed = append(closed, closedAt(at))
+				closed = append(closed, closedAt(at.place, at.admin))
 				one.Servers = append(one.Servers, ServerResult{Server: server, Before: at.admin.String(), After: at.admin.String()})
 			}
 		}
@@ -182,10 +182,6 @@ func (r *run) remains(rec intent.Record) (string, *Result) {
 		said += "; what is still closed on " + strings.Join(unread, " and ") + " is not known"
 	}
 	return said, nil
-}
-
-func closedAt(at seen) string {
-	return fmt.Sprintf("%s is %s on haproxy %s", at.server, at.admin, at.instance)
 }
 
 // slot reports whether a server is of a backend that some tier has its members from.

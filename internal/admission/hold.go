@@ -69,12 +69,13 @@ func (r *run) leftHeld() string {
 func (r *run) heldNames() []string {
 	var all []string
 	for at := range r.held {
-		all = append(all, r.names(at))
+		all = append(all, closedAt(at, r.held[at]))
 	}
 	slices.Sort(all)
 	return all
 }
 
-func (r *run) names(at place) string {
-	return fmt.Sprintf("%s is %s on haproxy %s", at.server, r.held[at], at.instance)
+// closedAt says, in a message, how a server is closed and where.
+func closedAt(at place, admin runtimeapi.AdminState) string {
+	return fmt.Sprintf("%s is %s on haproxy %s", at.server, admin, at.instance)
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,7 +148,7 @@ func (w *welcoming) member(ctx context.Context, spec tier.Spec, s tier.ServerSpe
 	known := w.openedAt(at.place)
 	now := members.Opening{HAProxy: at.instance, Server: at.server, Address: s.Address.String(), PID: at.pid, Started: at.started}
 	if at.admin&forced != runtimeapi.ForcedDrain && w.found[at.server] {
-		w.intents.forget(at)
+		w.intents.forgetFound(at)
 	}
 	switch {
 	case at.admin&forced == 0 && a.Quiesced:
@@ -233,7 +234,7 @@ func (w *welcoming) set(ctx context.Context, spec tier.Spec, s tier.ServerSpec, 
 		return err == nil
 	}
 	w.acted = true
-	w.intents.forget(at)
+	w.intents.forgetFound(at)
 	w.keep(w.openedAt(at.place), now)
 	r.report(r.end(Done, CodeOK, format, at.server, at.instance))
 	return true
@@ -242,16 +243,13 @@ func (w *welcoming) set(ctx context.Context, spec tier.Spec, s tier.ServerSpec, 
 // departed reports whether a place is drained by us, for an intent that is not about
 // whoever is there.
 func (in *intents) departed(at seen) bool {
-	if at.admin&forced != runtimeapi.ForcedDrain {
-		return false
-	}
-	for _, r := range in.store.All() {
-		found, ours := r.Found[at.instance][at.server]
-		if ours && at.leftBehind(r) && runtimeapi.AdminState(found)&runtimeapi.ForcedDrain == 0 {
-			return true
-		}
-	}
-	return false
+	return at.admin&forced == runtimeapi.ForcedDrain && slices.ContainsFunc(in.store.All(), at.drainedFor)
+}
+
+// drainedFor reports whether a record is such an intent.
+func (at seen) drainedFor(r intent.Record) bool {
+	found, ours := r.Found[at.instance][at.server]
+	return ours && at.admin&forced == runtimeapi.ForcedDrain && at.leftBehind(r) && runtimeapi.AdminState(found)&runtimeapi.ForcedDrain == 0
 }
 
 // leftBehind reports whether what a record has found at a member's place was for
@@ -260,8 +258,8 @@ func (at seen) leftBehind(r intent.Record) bool {
 	return !at.address.IsValid() || r.Server != "" && (r.Gone || r.Server != at.server)
 }
 
-// forget ends what records that are left behind say of a place.
-func (in *intents) forget(at seen) {
+// forgetFound ends what records that are left behind say of a place.
+func (in *intents) forgetFound(at seen) {
 	for _, r := range in.store.All() {
 		if _, ours := r.Found[at.instance][at.server]; !ours || !at.leftBehind(r) {
 			continue
