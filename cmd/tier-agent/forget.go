@@ -19,8 +19,9 @@ func (a *app) forget() *cobra.Command {
 		Long: `End the records of intents that close nothing any more: the configuration does
 not name their tier or server, or names it with another address, or their host
 has left. A TARGET is as status shows it: a tier, backend/server, or
-backend/server@address. Nothing is opened, and HAProxy stays as it is; what is
-still closed there is said. An intent that closes its target is ended by readmit.`,
+backend/server@address; each has a result of its own, and one that is refused
+keeps none back. Nothing is opened, and HAProxy stays as it is; what is still
+closed there is said. An intent that closes its target is ended by readmit.`,
 		Example: "  tier-agent forget old-tier\n  tier-agent forget heavy/h3@10.0.0.5:8000 heavy/h4@10.0.0.6:8000",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {

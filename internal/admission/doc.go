@@ -7,7 +7,9 @@
 // before it verifies, opens only on evidence issued after that, and closes
 // again what it opened unless every HAProxy confirms (G6).
 //
-// Drains and readmits of one tier are serialised; a quiesce is never refused,
+// Forget ends the record of an intent that closes nothing; it opens nothing.
+//
+// Drains, readmits and forgets of one tier are serialised; a quiesce is never refused,
 // ends a readmit, and runs beside the rest. Transitions of different tiers touch
 // each other in nothing. HAProxy is believed only when it has been read back.
 package admission

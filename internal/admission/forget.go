@@ -75,7 +75,7 @@ func (r *run) forget(ctx context.Context) Result {
 	}
 	switch err := r.intents.drop(r.Target, rec.Serial); {
 	case errors.Is(err, intent.ErrMoved):
-		return r.refuse(CodeMoved, "%s is kept: %v", what, err)
+		return r.refuse(CodeMoved, "%s is kept: %v; look at status and try again", what, err)
 	case err != nil:
 		return r.refuse(CodeNotDurable, "%s is kept: that it was to be forgotten could not be written down, and a restart of tier-agent would have it again: %v", what, err)
 	}
@@ -143,7 +143,7 @@ func (r *run) remains(rec intent.Record) (string, *Result) {
 		if n < 0 || observed[n].Err != nil || observed[n].Servers == nil {
 			for server := range found {
 				if n >= 0 && r.slot(server) {
-					return "", keep(r.refuse(CodeHAProxy, "the intent of %s is kept: haproxy %s cannot be read, and may still have a drain of %s that nothing else says is tier-agent's; try again when it can be", r.Target, instance, server))
+					return "", keep(r.refuse(CodeHAProxy, "the intent of %s is kept: haproxy %s cannot be read, and may still have a drain of %s that nothing else says is tier-agent's; try again when it can be, or when it has left the configuration", r.Target, instance, server))
 				}
 			}
 			if len(found) > 0 {
