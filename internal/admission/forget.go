@@ -136,6 +136,7 @@ func (r *run) remains(rec intent.Record) (string, *Result) {
 	if r.o.Watcher != nil {
 		observed = r.o.Watcher.Observed()
 	}
+	others := slices.DeleteFunc(r.intents.store.All(), func(other intent.Record) bool { return other.Key() == rec.Key() })
 	var closed, unread []string
 	for _, instance := range slices.Sorted(maps.Keys(rec.Found)) {
 		found := rec.Found[instance]
@@ -158,7 +159,7 @@ func (r *run) remains(rec intent.Record) (string, *Result) {
 			at := seen{place: place{instance, server}, process: processOf(o.Info), admin: o.Servers[server], address: o.Addresses[server]}
 			slot := r.slot(server)
 			switch {
-			case at.admin&forced == 0 || r.intents.alsoFound(at.place, rec, slot):
+			case at.admin&forced == 0 || alsoFound(at.place, others, slot):
 			case slot && at.admin&runtimeapi.ForcedDrain == 0: // maintenance: how it starts, or somebody's
 			case slot && at.drainedFor(rec):
 				return "", keep(r.refuse(CodeStillDrained, "the intent of %s is kept: %s, and nothing else says that this is tier-agent's and not somebody's hold; that goes off at the next look, or with a readmit where the slot is quiesced, or once there is evidence about who has it; try again then", r.Target, closedAt(at.place, at.admin)))
@@ -190,12 +191,12 @@ func (c *Controller) slot(server string) bool {
 	return slices.ContainsFunc(c.o.Model.Specs(), func(t tier.Spec) bool { return t.Members != nil && t.Members.Backend == backend })
 }
 
-// alsoFound reports whether another record than the given one tells a drain of ours at
-// a place from somebody's: one that holds, or at a slot that of a server that has left.
-func (in *intents) alsoFound(at place, but intent.Record, slot bool) bool {
-	return slices.ContainsFunc(in.store.All(), func(r intent.Record) bool {
+// alsoFound reports whether one of the other records tells a drain of ours at a place
+// from somebody's: one that holds, or at a slot that of a server that has left.
+func alsoFound(at place, others []intent.Record, slot bool) bool {
+	return slices.ContainsFunc(others, func(r intent.Record) bool {
 		found, known := r.Found[at.instance][at.server]
-		return known && r.Key() != but.Key() && found&uint32(forced) == 0 && (!r.Gone || slot && r.Server != "")
+		return known && found&uint32(forced) == 0 && (!r.Gone || slot && r.Server != "")
 	})
 }
 
