@@ -9,7 +9,7 @@ HAPROXY_VERSIONS ?= 2.6 3.0 3.2
 
 export CGO_ENABLED = 0
 # VERSION says what was built; go's own stamp fails where another user owns the checkout.
-export GOFLAGS := $(GOFLAGS) -buildvcs=false
+export GOFLAGS := $(shell go env GOFLAGS) -buildvcs=false
 # A path of our own: what is installed on the machine is not touched.
 export TIER_AGENT_HAPROXY_DIR ?= $(CURDIR)/.haproxy
 

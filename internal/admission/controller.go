@@ -69,6 +69,12 @@ type Controller struct {
 // a request that HAProxy has routed but not yet counted shows up in the next.
 const zeroReads = 3
 
+// betweenTries is how long no connection may have been tried again before a drain
+// ends. HAProxy waits a second, or timeout connect where that is less, before it tries
+// a failed one again, and counts that request nowhere meanwhile; what it does count is
+// each try.
+const betweenTries = 1500 * time.Millisecond
+
 // New returns a controller of the model's tiers.
 func New(o Options) *Controller {
 	o.Settle = or(o.Settle, 250*time.Millisecond)

@@ -52,11 +52,17 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 	waiting, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	var last reading
+	var tried time.Time // when a connection was last seen tried again
 	for zeros := 0; ; {
+		began := time.Now()
 		now := r.left(waiting)
 		switch {
 		// By the clock as well: a read meets the deadline before the context ends.
 		case waiting.Err() == nil && time.Now().Before(deadline):
+			if now.retries != last.retries {
+				tried = time.Now()
+			}
+			now.trying = began.Sub(tried) < betweenTries
 			last = now
 			for _, l := range now.loads {
 				// One that was never seen closed is held to the process it shows first.
@@ -73,7 +79,7 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 		case last.loads == nil:
 			last = now // cut short, but it says which HAProxy was waited for
 		}
-		if zeros == zeroReads {
+		if zeros >= zeroReads && !last.trying {
 			break
 		}
 		select {
@@ -97,6 +103,10 @@ type reading struct {
 	loads []InstanceLoad
 	left  int
 	err   error
+	// retries counts every connection tried again since each HAProxy's start. While it
+	// is trying, a request may be between two tries.
+	retries uint64
+	trying  bool
 }
 
 // left counts what runs on the target's servers, in one read of every HAProxy
@@ -128,6 +138,7 @@ func (r *run) left(ctx context.Context) reading {
 			l.Error, now.err = err.Error(), err
 		}
 		now.left += l.Streams + l.Queue
+		now.retries += l.retries
 		now.loads = append(now.loads, l)
 	}
 	return now
@@ -146,6 +157,7 @@ func (r *run) load(state runtimeapi.Result[visit], count runtimeapi.Result[worke
 			for _, s := range of.Servers {
 				if r.counts(backend, s.Server) {
 					streams, queue = streams+s.Sessions, queue+s.Queue
+					l.retries += s.Retries
 				}
 			}
 			l.Streams, l.Queue = l.Streams+streams, l.Queue+queue
@@ -283,6 +295,9 @@ func (d reading) leftover() string {
 		if l.Error != "" {
 			return "the streams could not be counted (" + l.Error + ")"
 		}
+	}
+	if d.left == 0 && d.trying {
+		return fmt.Sprintf("a connection had been tried again less than %v before, and its request may be between two tries (retries in HAProxy's configuration)", betweenTries)
 	}
 	if d.left == 0 {
 		return fmt.Sprintf("too few reads, of %d in a row, had found nothing", zeroReads)

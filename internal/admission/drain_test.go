@@ -57,6 +57,37 @@ func TestDrainWantsThreeReadsInARowToFindNothing(t *testing.T) {
 	}
 }
 
+// Between two tries HAProxy has a request in no count. hap2 tries one again while the
+// drain waits.
+//
+// Control: with trying not looked at in wait, the third read ended the drain; with tried
+// set only where retries were 0 before, so did the one 1.5 s after the first try.
+func TestG8_DrainWaitsForARequestBetweenTwoTries(t *testing.T) {
+	l := newLab(t)
+	l.quiesced(t, llm)
+	tries := func() { l.hap2.with(func() { l.hap2.retries["llm/gpu2"]++ }) }
+	tries()
+	var again, ended time.Time
+	r := l.drain(t, llm, each(func(read int, p Progress) {
+		if ended = time.Now(); read == 10 {
+			tries()
+			again = time.Now()
+		}
+	}))
+	assert.Equal(t, Done, r.Outcome, r.Message)
+	assert.GreaterOrEqual(t, ended.Sub(again), betweenTries)
+
+	l.hap2.with(func() { l.hap2.retries["llm/gpu1"]++ })
+	r = l.Drain(t.Context(), DrainRequest{Target: llm, Timeout: time.Second})
+	assert.Equal(t, CodeDrainTimeout, r.Code)
+	assert.Equal(t, "after 1s a connection had been tried again less than 1.5s before, and its request may be between two tries (retries in HAProxy's configuration); llm stays quiesced", r.Message)
+
+	l.hap2.with(func() { l.hap2.retries = map[string]int{"chat/a1": 7} })
+	reads := 0
+	assert.Equal(t, Done, l.drain(t, llm, each(func(read int, _ Progress) { reads = read })).Outcome)
+	assert.Equal(t, zeroReads, reads, "another tier's")
+}
+
 func TestDrainDoesNotWaitForTheBackendsOwnQueue(t *testing.T) {
 	l := newLab(t)
 	l.quiesced(t, gpu1)

@@ -35,6 +35,7 @@ type haproxy struct {
 	order    []string // "backend/server", in HAProxy's order
 	admin    map[string]runtimeapi.AdminState
 	sessions map[string]int
+	retries  map[string]int
 	queue    map[string]int
 	maxconn  map[string]int
 	disabled map[string]bool   // in the configuration
@@ -115,7 +116,7 @@ func newHAProxy(t testing.TB, name, version string, j *journal, servers ...strin
 	h := &haproxy{
 		name: name, path: filepath.Join(socketdir.New(t), "s"), texts: record(t, version), journal: j, pid: 100,
 		agent: func(string) bool { return true }, arrived: func(string) {}, order: servers, stopping: ctx.Done(),
-		admin: map[string]runtimeapi.AdminState{}, sessions: map[string]int{}, queue: map[string]int{}, maxconn: map[string]int{},
+		admin: map[string]runtimeapi.AdminState{}, sessions: map[string]int{}, retries: map[string]int{}, queue: map[string]int{}, maxconn: map[string]int{},
 		disabled: map[string]bool{}, address: map[string]string{}, sends: map[string]string{},
 	}
 	listener, err := net.Listen("unix", h.path)
@@ -276,6 +277,7 @@ func (h *haproxy) stat(backend string) string {
 			b.WriteString(h.texts.stat(map[string]string{
 				"pxname": be, "svname": srv, "type": "2", "status": h.status(name), "weight": "100",
 				"scur": fmt.Sprint(h.sessions[name]), "qcur": fmt.Sprint(h.queue[name]), "slim": fmt.Sprint(h.maxconn[name]),
+				"wretr":        fmt.Sprint(h.retries[name]),
 				"check_status": "L7OK", "agent_status": "L7OK",
 			}) + "\n")
 		}

@@ -32,6 +32,10 @@ type ServerLoad struct {
 	Status string // as HAProxy writes it, "UP 1/3" or "DRAIN (agent)"
 	// Sessions under way on the server, and requests in its own queue.
 	Sessions, Queue int
+	// Retries is how often HAProxy has tried a failed connection again, since its
+	// start. It waits a second before each (configuration manual, "retries"), in which
+	// the request is in no other count (measured on 2.6, 3.0 and 3.2).
+	Retries uint64
 	// MaxConn is the server's configured limit of sessions, above which requests
 	// queue; 0 for none. With a minconn the limit in force may be lower.
 	MaxConn int
@@ -164,7 +168,7 @@ func statColumns(header []string) (map[string]int, error) {
 	}
 	for _, column := range []string{
 		"pxname", "svname", "type", "status", "scur", "qcur", "slim", "weight",
-		"algo", "check_status", "agent_status", "last_agt",
+		"algo", "check_status", "agent_status", "last_agt", "wretr",
 	} {
 		if _, ok := at[column]; !ok {
 			return nil, fmt.Errorf("%w: statistics without column %s", ErrMalformed, column)
@@ -186,6 +190,7 @@ func (r *statRow) server() ServerLoad {
 		Status:   r.text("status"),
 		Sessions: r.count("scur"),
 		Queue:    r.count("qcur"),
+		Retries:  r.total("wretr"),
 		MaxConn:  r.optional("slim"),
 		Weight:   r.count("weight"),
 		// "* " marks a check that is under way.
@@ -205,11 +210,21 @@ func (r *statRow) optional(column string) int {
 	return r.count(column)
 }
 
-func (r *statRow) count(column string) int {
-	n, err := strconv.ParseUint(r.text(column), 10, 32)
+func (r *statRow) count(column string) int { return int(r.parse(column, 32)) }
+
+// total only ever grows while HAProxy runs; empty where nothing is counted.
+func (r *statRow) total(column string) uint64 {
+	if r.text(column) == "" {
+		return 0
+	}
+	return r.parse(column, 64)
+}
+
+func (r *statRow) parse(column string, bits int) uint64 {
+	n, err := strconv.ParseUint(r.text(column), 10, bits)
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("%w: statistics: %s of %s/%s is %q, want a count", ErrMalformed,
 			column, clean(r.text("pxname")), clean(r.text("svname")), clean(r.text(column)))
 	}
-	return int(n)
+	return n
 }

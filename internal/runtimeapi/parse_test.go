@@ -68,7 +68,7 @@ func TestServersOfUnknownBackend(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoSuchServer)
 }
 
-const statHeader = "# pxname,svname,qcur,scur,slim,status,weight,type,check_status,agent_status,last_agt,algo,"
+const statHeader = "# pxname,svname,qcur,scur,slim,status,weight,type,check_status,agent_status,last_agt,algo,wretr"
 
 func TestLoadRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
@@ -79,6 +79,7 @@ func TestLoadRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"open quote":     {statHeader + "\nllm,gpu1,0,0,,UP,1,2,L4OK,,\"x,\n\n", `extraneous or missing " in quoted-field`},
 		"no count":       {statHeader + "\nllm,gpu1,,0,,UP,1,2,L4OK,,,,\n\n", `qcur of llm/gpu1 is "", want a count`},
 		"negative count": {statHeader + "\nllm,gpu1,0,-1,,UP,1,2,L4OK,,,,\n\n", "scur of llm/gpu1"},
+		"odd retries":    {statHeader + "\nllm,gpu1,0,0,,UP,1,2,L4OK,,,,-1\n\n", `wretr of llm/gpu1 is "-1", want a count`},
 		"odd limit":      {statHeader + "\nllm,gpu1,0,0,x,UP,1,2,L4OK,,,,\n\n", `slim of llm/gpu1 is "x", want a count`},
 		"later bad row":  {statHeader + "\nllm,BACKEND,0,0,,UP,1,1,,,,,\nllm,gpu1\n\n", "wrong number of fields"},
 	} {
@@ -94,7 +95,7 @@ func TestLoadRefusesWhatItDoesNotUnderstand(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	i := serve(t, "unix", obey(7, map[string]string{"show stat llm 6 -1": statHeader +
-		"\nllm,gpu1,2,3,7,* UP 1/3,50,2,* L4OK,* L7OK,\"via agent : up (a, \"\"b\"\")\",," +
+		"\nllm,gpu1,2,3,7,* UP 1/3,50,2,* L4OK,* L7OK,\"via agent : up (a, \"\"b\"\")\",,5000000000" +
 		"\nllm,BACKEND,0,1,,no check,1,2,,,,," +
 		"\nllm,BACKEND,4,5,998,UP,150,1,,,,source,\n\n"})).instance(Options{})
 	load, err := i.Load(t.Context(), "llm")
@@ -102,7 +103,7 @@ func TestLoad(t *testing.T) {
 	assert.Equal(t, 7, load.Info.PID)
 	load.Info = Info{}
 	assert.Equal(t, BackendLoad{Backend: "llm", Status: "UP", Algo: "source", Queue: 4, Sessions: 5, Servers: []ServerLoad{
-		{Server: "gpu1", Status: "* UP 1/3", Queue: 2, Sessions: 3, MaxConn: 7, Weight: 50,
+		{Server: "gpu1", Status: "* UP 1/3", Queue: 2, Sessions: 3, Retries: 5e9, MaxConn: 7, Weight: 50,
 			CheckStatus: "L4OK", AgentStatus: "L7OK", LastAgent: `via agent : up (a, "b")`},
 		{Server: "BACKEND", Status: "no check", Sessions: 1, Weight: 1},
 	}}, load)

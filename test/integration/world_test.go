@@ -73,15 +73,7 @@ func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 		o.More = append(o.More, ports.Front)
 	}
 	if wo.config != nil {
-		o.HAProxyCfg = filepath.Join(o.Dir, "haproxy.cfg")
-		text, err := os.ReadFile(filepath.Join(o.Root, "haproxy", "haproxy.cfg"))
-		require.NoError(t, err)
-		changed := wo.config(o, string(text))
-		require.NotEqual(t, string(text), changed, "the change has found nothing to change")
-		require.NoError(t, os.WriteFile(o.HAProxyCfg, []byte(changed), 0o644))
-		tiers, err := os.ReadFile(filepath.Join(o.Root, "haproxy", "tiers.map"))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "tiers.map"), tiers, 0o644))
+		configure(t, &o, wo.config)
 	}
 	l, err := lab.New(o)
 	require.NoError(t, err)
@@ -98,6 +90,20 @@ func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 	w.waitStatus("heavy", http.StatusOK)
 	w.waitStatus("fast", http.StatusOK)
 	return w
+}
+
+// configure gives the lab the shipped haproxy.cfg with a change.
+func configure(t *testing.T, o *lab.Options, change func(o lab.Options, text string) string) {
+	t.Helper()
+	o.HAProxyCfg = filepath.Join(o.Dir, "haproxy.cfg")
+	text, err := os.ReadFile(filepath.Join(o.Root, "haproxy", "haproxy.cfg"))
+	require.NoError(t, err)
+	changed := change(*o, string(text))
+	require.NotEqual(t, string(text), changed, "the change has found nothing to change")
+	require.NoError(t, os.WriteFile(o.HAProxyCfg, []byte(changed), 0o644))
+	tiers, err := os.ReadFile(filepath.Join(o.Root, "haproxy", "tiers.map"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "tiers.map"), tiers, 0o644))
 }
 
 func serveEngine(t *testing.T, port int, model string) *engine.Engine {
