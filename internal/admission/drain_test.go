@@ -63,6 +63,7 @@ func TestDrainWantsThreeReadsInARowToFindNothing(t *testing.T) {
 // Control: with trying not looked at in wait, the third read ended the drain; with tried
 // set only where retries were 0 before, so did the one 1.5 s after the first try.
 func TestG8_DrainWaitsForARequestBetweenTwoTries(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	l.quiesced(t, llm)
 	tries := func() { l.hap2.with(func() { l.hap2.retries["llm/gpu2"]++ }) }
