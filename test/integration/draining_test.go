@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -120,4 +121,42 @@ func deadEngine(t *testing.T, haproxy string, change func(lab.Options, string) s
 	require.NoError(t, got.err)
 	assert.Equal(t, http.StatusServiceUnavailable, got.Status)
 	assert.Empty(t, got.Model, "an engine has answered")
+}
+
+// An engine gives its port up to the next one and lives on, with the connections that it
+// has: one that ends slowly, or one behind an address that is moved. After the readmit
+// each request goes to the one that was probed, also those of a client that has kept its
+// connection to HAProxy.
+//
+// Control: without "option http-server-close" in haproxy.cfg each of the client's
+// requests went to the old engine.
+func TestAfterASwapNoConnectionLeadsToTheOldEngine(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		w := newWorldWith(t, haproxy, worldOptions{gate: true})
+		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxConnsPerHost: 1}}
+		t.Cleanup(client.CloseIdleConnections)
+		askedOf := func() string {
+			t.Helper()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.URL("/heavy/v1/models"), nil)
+			require.NoError(t, err)
+			res, err := client.Do(req)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			_, err = io.Copy(io.Discard, res.Body) // so that the connection is kept
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, res.StatusCode)
+			return res.Header.Get("X-Engine-Instance")
+		}
+		for range 3 {
+			require.Equal(t, w.heavy.Instance(), askedOf())
+		}
+		w.verb(0, "quiesce", "heavy", "--reason", "swap")
+		w.verb(0, "drain", "heavy", "--timeout", "10s")
+		require.NoError(t, w.heavyPort.Close())
+		next := serveEngine(t, w.Ports.Heavy, lab.HeavyModel)
+		w.verb(0, "readmit", "heavy", "--wait", "3s")
+		for range 3 {
+			assert.Equal(t, next.Instance(), askedOf())
+		}
+	})
 }

@@ -30,6 +30,8 @@ type world struct {
 	*lab.Lab
 	t           *testing.T
 	heavy, fast *engine.Engine
+	// heavyPort is heavy's: closed, it leaves the engine the connections that it has.
+	heavyPort net.Listener
 }
 
 // patient is a configuration in which a held probe does not time out.
@@ -78,7 +80,12 @@ func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 	l, err := lab.New(o)
 	require.NoError(t, err)
 	heavyAt := fmt.Sprintf("%s:%d", cmp.Or(wo.heavyHost, "127.0.0.1"), o.Ports.Heavy)
-	w := &world{Lab: l, t: t, heavy: serveEngineAt(t, heavyAt, lab.HeavyModel), fast: serveEngine(t, o.Ports.Fast, lab.FastModel)}
+	heavyPort, err := net.Listen("tcp", heavyAt)
+	require.NoError(t, err)
+	w := &world{
+		Lab: l, t: t, heavyPort: heavyPort,
+		heavy: serveEngineThrough(t, heavyPort, lab.HeavyModel), fast: serveEngine(t, o.Ports.Fast, lab.FastModel),
+	}
 	t.Cleanup(func() {
 		require.NoError(t, l.Close())
 		if t.Failed() {
@@ -115,6 +122,11 @@ func serveEngineAt(t *testing.T, address, model string) *engine.Engine {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)
 	require.NoError(t, err)
+	return serveEngineThrough(t, ln, model)
+}
+
+func serveEngineThrough(t *testing.T, ln net.Listener, model string) *engine.Engine {
+	t.Helper()
 	eng := engine.New(engine.Options{Model: model, TokenDelay: 50 * time.Millisecond})
 	srv := &http.Server{Handler: eng, ReadHeaderTimeout: 5 * time.Second}
 	var wg sync.WaitGroup
