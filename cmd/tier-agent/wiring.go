@@ -174,11 +174,14 @@ func (s agentSource) AgentState(name []byte) (agentcheck.State, bool) {
 // enoughFiles is twice the gate's own cap on connections.
 const enoughFiles = 8192
 
-// gateSource lets the SPOE gate read the model: a tier, or one server of it.
+// gateSource lets the SPOE gate read the model: a tier, one server of it, or all.
 type gateSource struct{ model *tier.Model }
 
 func (s gateSource) SPOEVerdict(name, server []byte) (spoe.Verdict, bool) {
-	if len(server) > 0 {
+	switch {
+	case string(server) == spoe.AnyServer:
+		return verdict(s.model.Whole(name))
+	case len(server) > 0:
 		return verdict(s.model.Member(name, server))
 	}
 	return verdict(s.model.Tier(name))

@@ -12,7 +12,8 @@
 // Message "tier-readiness", with the arguments
 //
 //	tier    string, required
-//	server  string, "backend/server", for a request that is bound to one server
+//	server  string, "backend/server", for a request that is bound to one server, or
+//	        "*" for one that may go to any, whatever became of it since
 //
 // sets in scope txn, below HAProxy's var-prefix:
 //

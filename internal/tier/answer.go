@@ -94,6 +94,24 @@ func (m *Model) Tier(name []byte) (Answer, bool) {
 	return a, known
 }
 
+// Whole answers for a tier each of whose servers may get the request, looked up as in
+// Server: all of them have to be admitted.
+func (m *Model) Whole(name []byte) (Answer, bool) {
+	return m.steady(func(v *view) (Answer, bool) {
+		t := v.tiers[string(name)]
+		if t == nil {
+			return Answer{}, false
+		}
+		a := m.tier(t)
+		for _, s := range t.servers {
+			if one, _ := m.server(s); a.Admit && !one.Admit {
+				a.Admit, a.Reason = false, one.Reason
+			}
+		}
+		return a, true
+	})
+}
+
 // steady asks one view, again where it was replaced meanwhile: a reader that slept
 // over a replacement must not join the gates of before with the evidence of after.
 func (m *Model) steady(ask func(*view) (Answer, bool)) (Answer, bool) {

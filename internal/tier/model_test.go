@@ -107,6 +107,37 @@ func TestTierNeedsMinReadyServers(t *testing.T) {
 	assert.False(t, known)
 }
 
+// Control: answered by Tier, it went on with h3 pending, and with h1 closed.
+func TestWholeNeedsEachServer(t *testing.T) {
+	m := newModel(t)
+	wholeOf := func() Answer {
+		t.Helper()
+		a, known := m.Whole([]byte("heavy"))
+		require.True(t, known)
+		return a
+	}
+	m.set("heavy/h1", "heavy/h2")
+	assert.True(t, tierOf(t, m, "heavy").Admit)
+	a := wholeOf()
+	assert.False(t, a.Admit)
+	assert.Equal(t, fence.ReasonPending, a.Reason)
+
+	m.set("heavy/h3")
+	a = wholeOf()
+	assert.True(t, a.Admit)
+	assert.Equal(t, "identity_passed", a.Reason)
+
+	_, err := m.Close(heavy1, Closure{Reason: "disk"})
+	require.NoError(t, err)
+	assert.True(t, tierOf(t, m, "heavy").Admit)
+	a = wholeOf()
+	assert.False(t, a.Admit)
+	assert.Equal(t, ReasonQuiesced, a.Reason)
+
+	_, known := m.Whole([]byte("heavy/h1"))
+	assert.False(t, known)
+}
+
 func TestCloseKeepsTheFirstClosure(t *testing.T) {
 	m := newModel(t)
 	first, err := m.Close(heavy, Closure{Reason: "swap", Who: "alice"})

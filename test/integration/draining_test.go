@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/httpapi"
+	"tier-agent/test/engine"
 	"tier-agent/test/lab"
 )
 
@@ -158,5 +161,79 @@ func TestAfterASwapNoConnectionLeadsToTheOldEngine(t *testing.T) {
 		for range 3 {
 			assert.Equal(t, next.Instance(), askedOf())
 		}
+	})
+}
+
+// twoServers gives heavy a second server, at the port.
+func twoServers(port int) worldOptions {
+	return worldOptions{
+		agentYAML: lab.Head + fmt.Sprintf(`probe: {interval: 500ms, timeout: 2s, max_age: 5s}
+tiers:
+  - name: heavy
+    servers: [{server: heavy/h1, url: 'http://127.0.0.1:{{.Ports.Heavy}}'}, {server: heavy/h2, url: 'http://127.0.0.1:%d'}]
+    identity: {id: big-70b}
+  - {name: fast, servers: [{server: fast/f1, url: 'http://127.0.0.1:{{.Ports.Fast}}'}], identity: {id: small-8b}}
+`, port),
+		config: func(_ lab.Options, text string) string {
+			h1 := `    server h1 "${TIER_HEAVY_H1}" agent-send "heavy/h1\n"`
+			return strings.Replace(text, h1, fmt.Sprintf("    balance roundrobin\n%s\n    server h2 127.0.0.1:%d agent-send \"heavy/h2\\n\"", h1, port), 1)
+		},
+	}
+}
+
+// One server of two is drained after a reload. Who connected before that, and asks only
+// now, asks the old worker, which nobody can tell of the quiesce: it refuses.
+//
+// Control: without the rule on "stopping" in haproxy.cfg the drained server answered two
+// of the four.
+func TestAnOldWorkerSendsNothingToADrainedServerOfTwo(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		ports, err := lab.FreePorts()
+		require.NoError(t, err)
+		second := serveEngine(t, ports.Heavy, lab.HeavyModel)
+		o := twoServers(ports.Heavy)
+		o.gate = true
+		w := newWorldWith(t, haproxy, o)
+		w.waitStat("heavy", "h2", func(row map[string]string) bool { return row["check_status"] == "L7OK" }, "h2 is checked")
+		// Each has sent nothing yet, and is accepted: else the new worker would do that.
+		var before [6]net.Conn
+		for n := range before {
+			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", w.Ports.Front))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+			require.NoError(t, c.SetDeadline(time.Now().Add(25*time.Second)))
+			before[n] = c
+		}
+		require.NoError(t, lab.Within(5*time.Second, func() error {
+			text, err := w.Runtime("show stat api 1 -1")
+			if err == nil && !strings.Contains(text, fmt.Sprintf("api,FRONTEND,,,%d,", len(before))) {
+				err = fmt.Errorf("not all are accepted: %s", text)
+			}
+			return err
+		}))
+		ask := func(c net.Conn) lab.Answer {
+			t.Helper()
+			// Not what a probe asks for: that counts as well.
+			_, err := io.WriteString(c, "POST /heavy/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{\"max_tokens\":1}")
+			require.NoError(t, err)
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			body, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			return lab.Answer{Status: res.StatusCode, Retry: res.Header.Get("Retry-After"), Body: string(body)}
+		}
+		require.NoError(t, w.Reload())
+		assert.Equal(t, http.StatusOK, ask(before[0]).Status, "the reload alone costs nothing")
+		w.verb(0, "quiesce", "heavy", "--server", "heavy/h2", "--reason", "swap")
+		w.verb(0, "drain", "heavy", "--server", "heavy/h2", "--timeout", "10s")
+		drained := second.Requests(engine.Chat)
+		for _, c := range before[1:5] {
+			assert.Equal(t, "quiesced", refusalOf(t, ask(c)).Reason)
+		}
+		assert.Equal(t, drained, second.Requests(engine.Chat))
+		assert.Equal(t, http.StatusOK, w.ask("heavy").Status, "by h1, through the new worker")
+		w.verb(0, "readmit", "heavy", "--server", "heavy/h2", "--wait", "3s")
+		assert.Equal(t, http.StatusOK, ask(before[5]).Status)
 	})
 }
