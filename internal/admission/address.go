@@ -19,16 +19,15 @@ import (
 const lookUpWithin = time.Second
 
 // compare holds the addresses that one HAProxy sends to against those that
-// evidence is about (G11), and tells the model. A name stands for all that it
-// resolves to; one that does not resolve is compared with nothing, as no probe
-// of it can pass either.
+// evidence is about (G11), and tells the model. A name that does not resolve is
+// compared with nothing, as no probe of it can pass either.
 func (c *Controller) compare(ctx context.Context, o Observed) {
 	version := c.o.Model.Version()
 	wrong := map[string]string{}
 	for _, spec := range c.o.Model.Specs() {
 		for _, s := range spec.Servers {
 			if at, known := o.Addresses[s.FullName()]; known && !s.Separate && at.IsValid() {
-				if probed := aboutOf(ctx, s); len(probed) > 0 && !slices.Contains(probed, at) {
+				if _, may := besides(aboutOf(ctx, s), at); may {
 					wrong[s.FullName()] = at.String()
 				}
 			}
@@ -61,6 +60,19 @@ func (c *Controller) anywhere(name string) bool {
 		}
 	}
 	return false
+}
+
+// besides finds an address that evidence may be about although HAProxy sends to another.
+// Each probe of a name that has several goes to one of them, and none says to which. One
+// of each family is let pass: that is how the names of most hosts are.
+func besides(probed []netip.AddrPort, at netip.AddrPort) (netip.AddrPort, bool) {
+	known := slices.Contains(probed, at)
+	for _, p := range probed {
+		if p != at && (!known || p.Addr().Is4() == at.Addr().Is4()) {
+			return p, true
+		}
+	}
+	return netip.AddrPort{}, false
 }
 
 // aboutOf are the addresses that evidence about a server may be of: of a member the
@@ -142,17 +154,19 @@ func (r *run) elsewhereOn(ctx context.Context, i *runtimeapi.Instance, setAddres
 		}
 		row, _ := table.Find(s.Backend, s.Name)
 		at, probed := row.At(), aboutOf(ctx, s)
-		if !at.IsValid() || len(probed) == 0 || slices.Contains(probed, at) {
+		from, may := besides(probed, at)
+		if !at.IsValid() || !may {
 			continue
 		}
-		if setAddress {
+		// A name with several addresses is no answer to where HAProxy should send.
+		if _, several := besides(probed, probed[0]); setAddress && !several {
 			to := probed[0]
 			if _, err := i.SetAddress(ctx, s.Backend, s.Name, to.Addr().String(), int(to.Port())); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		wrong = append(wrong, fmt.Sprintf("%s: haproxy %s sends to %s, evidence is from %s", s.FullName(), i.Name(), at, probed[0]))
+		wrong = append(wrong, fmt.Sprintf("%s: haproxy %s sends to %s, evidence is from %s", s.FullName(), i.Name(), at, from))
 	}
 	return wrong, nil
 }
