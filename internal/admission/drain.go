@@ -152,10 +152,11 @@ func (r *run) load(state runtimeapi.Result[visit], count runtimeapi.Result[worke
 	old := map[int]*WorkerLoad{}
 	for backend, workers := range count.Value {
 		current := false
+		now := slices.IndexFunc(workers, func(w runtimeapi.BackendLoad) bool { return w.Info.PID == l.PID })
 		for _, of := range workers {
 			streams, queue := 0, 0
 			for _, s := range of.Servers {
-				if r.counts(backend, s.Server) {
+				if r.counts(backend, s.Server) || r.Target.Server == "" && now >= 0 && goneFrom(workers[now], s.Server) {
 					streams, queue = streams+s.Sessions, queue+s.Queue
 					l.retries += s.Retries
 				}
@@ -189,6 +190,13 @@ func (r *run) counts(backend, server string) bool {
 		return backend == r.spec.Members.Backend
 	}
 	return slices.ContainsFunc(r.servers, func(s tier.ServerSpec) bool { return s.Backend == backend && s.Name == server })
+}
+
+// goneFrom reports whether the worker that answers has no such server any more. In an old
+// one it may be the tier's under another name: a reload renames it, and its streams go on.
+func goneFrom(now runtimeapi.BackendLoad, server string) bool {
+	_, there := now.Find(server)
+	return !there
 }
 
 // backends are those of the transition's servers; of a tier with members its own, also

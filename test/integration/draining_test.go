@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -235,5 +237,40 @@ func TestAnOldWorkerSendsNothingToADrainedServerOfTwo(t *testing.T) {
 		assert.Equal(t, http.StatusOK, w.ask("heavy").Status, "by h1, through the new worker")
 		w.verb(0, "readmit", "heavy", "--server", "heavy/h2", "--wait", "3s")
 		assert.Equal(t, http.StatusOK, ask(before[5]).Status)
+	})
+}
+
+// A reload renames the server of a tier while a stream runs on it: the old worker has the
+// stream under the old name, and the drain waits for it.
+//
+// Control: without goneFrom the drain was done at once.
+func TestADrainCountsAStreamOfAServerThatWasRenamed(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		w := newWorldWith(t, haproxy, worldOptions{config: func(_ lab.Options, text string) string { return text + "\n" }})
+		stream := w.Stream(t.Context(), "heavy", 100, 50*time.Millisecond) // 5 s
+		<-stream.Started
+		for file, names := range map[string][2]string{
+			w.HAProxyCfg:                            {`server h1 "${TIER_HEAVY_H1}" agent-send "heavy/h1\n"`, `server g1 "${TIER_HEAVY_H1}" agent-send "heavy/g1\n"`},
+			filepath.Join(w.Dir, "tier-agent.yaml"): {"heavy/h1", "heavy/g1"},
+		} {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			renamed := strings.Replace(string(text), names[0], names[1], 1)
+			require.NotEqual(t, string(text), renamed)
+			require.NoError(t, os.WriteFile(file, []byte(renamed), 0o600))
+		}
+		require.NoError(t, w.Reload())
+		out, errs, code := w.CLI(t.Context(), "reload")
+		require.Zero(t, code, out+errs)
+		w.verb(0, "quiesce", "heavy", "--reason", "swap")
+		_, progress, code := w.CLI(t.Context(), "drain", "heavy", "--timeout", "30s")
+		require.Zero(t, code, progress)
+		assert.Contains(t, progress, "in old worker")
+		select {
+		case err := <-stream.Ended:
+			assert.NoError(t, err)
+		case <-time.After(2 * time.Second): // its last bytes are on their way
+			t.Error("the drain ended before the stream")
+		}
 	})
 }
