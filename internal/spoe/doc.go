@@ -13,7 +13,7 @@
 //
 //	tier    string, required
 //	server  string, "backend/server", for a request that is bound to one server, or
-//	        "*" for one that may go to any, whatever became of it since
+//	        "*" for one that may go to any, also if it is quiesced
 //
 // sets in scope txn, below HAProxy's var-prefix:
 //

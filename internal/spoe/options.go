@@ -22,16 +22,17 @@ type Verdict struct {
 }
 
 // AnyServer, in the place of a server, asks about a request that may go to any server of
-// its tier, whatever became of that one since: an old worker of HAProxy, after a reload,
-// hears of no change.
+// its tier, one that is quiesced included: an old worker of HAProxy, after a reload, hears
+// of no change.
 const AnyServer = "*"
 
 // Source is what the server reads. It must not block: it reads published memory
 // only.
 type Source interface {
 	// SPOEVerdict answers for a tier, or for a server of it ("backend/server") where
-	// server is not empty, or for all of them where it is AnyServer; false means that there is no such name. The bytes of the
-	// names are reused after the return.
+	// server is not empty; for a tier of which none may be quiesced where it is
+	// AnyServer. False means that there is no such name. The bytes of the names are
+	// reused after the return.
 	SPOEVerdict(tier, server []byte) (Verdict, bool)
 }
 

@@ -95,7 +95,9 @@ func (m *Model) Tier(name []byte) (Answer, bool) {
 }
 
 // Whole answers for a tier each of whose servers may get the request, looked up as in
-// Server: all of them have to be admitted.
+// Server: it is ready, and none of them is quiesced. Who asks has had a server that is
+// not ready for another reason out since before, mostly: to refuse for that would cost
+// requests and save few.
 func (m *Model) Whole(name []byte) (Answer, bool) {
 	return m.steady(func(v *view) (Answer, bool) {
 		t := v.tiers[string(name)]
@@ -104,7 +106,7 @@ func (m *Model) Whole(name []byte) (Answer, bool) {
 		}
 		a := m.tier(t)
 		for _, s := range t.servers {
-			if one, _ := m.server(s); a.Admit && !one.Admit {
+			if one, _ := m.server(s); a.Admit && one.Quiesced {
 				a.Admit, a.Reason = false, one.Reason
 			}
 		}
