@@ -95,17 +95,7 @@ func deadEngine(t *testing.T, haproxy string, change func(lab.Options, string) s
 	if change != nil {
 		configure(t, &o, change)
 	}
-	l, err := lab.New(o)
-	require.NoError(t, err)
-	w := &world{Lab: l, t: t}
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	heavy, err := l.StartEngine(ctx, "heavy", lab.HeavyModel, l.Ports.Heavy)
-	require.NoError(t, err)
-	_, err = l.StartEngine(ctx, "fast", lab.FastModel, l.Ports.Fast)
-	require.NoError(t, err)
-	require.NoError(t, l.StartAgent(ctx))
-	require.NoError(t, l.StartHAProxy(ctx))
-	w.waitStatus("heavy", http.StatusOK)
+	w, heavy := newWorldOfProcesses(t, o)
 
 	require.NoError(t, heavy.Kill())
 	type outcome struct {
@@ -114,13 +104,13 @@ func deadEngine(t *testing.T, haproxy string, change func(lab.Options, string) s
 	}
 	asked := make(chan outcome, 1)
 	go func() {
-		a, err := l.Ask(ctx, "heavy")
+		a, err := w.Ask(ctx, "heavy")
 		asked <- outcome{a, err}
 	}()
 	w.waitStat("heavy", "h1", func(s map[string]string) bool { return s["wretr"] != "0" || s["econ"] != "0" }, "the request has met the dead engine")
 	w.verb(0, "quiesce", "heavy", "--reason", "swap")
 	w.verb(0, "drain", "heavy", "--timeout", "20s")
-	_, err = l.StartEngine(ctx, "heavy-wrong", lab.FastModel, l.Ports.Heavy)
+	_, err := w.StartEngine(ctx, "heavy-wrong", lab.FastModel, w.Ports.Heavy)
 	require.NoError(t, err)
 	got := <-asked
 	require.NoError(t, got.err)

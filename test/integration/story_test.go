@@ -17,21 +17,10 @@ func TestStory(t *testing.T) {
 		ctx := t.Context()
 		o := labOptions(t, haproxy)
 		o.Gate = true
-		l, err := lab.New(o)
-		require.NoError(t, err)
-		w := &world{Lab: l, t: t}
-		t.Cleanup(func() { require.NoError(t, l.Close()) })
-		heavy, err := l.StartEngine(ctx, "heavy", lab.HeavyModel, l.Ports.Heavy)
-		require.NoError(t, err)
-		_, err = l.StartEngine(ctx, "fast", lab.FastModel, l.Ports.Fast)
-		require.NoError(t, err)
-		require.NoError(t, l.StartAgent(ctx))
-		require.NoError(t, l.StartHAProxy(ctx))
-		w.waitStatus("heavy", http.StatusOK)
-		w.waitStatus("fast", http.StatusOK)
+		w, heavy := newWorldOfProcesses(t, o)
 		others := w.load("fast")
 
-		stream := l.Stream(ctx, "heavy", 60, 50*time.Millisecond)
+		stream := w.Stream(ctx, "heavy", 60, 50*time.Millisecond)
 		<-stream.Started
 		r := w.verb(0, "quiesce", "heavy", "--reason", "swap")
 		assert.Equal(t, "drain(forced)", r.HAProxy[0].Servers[0].After)
@@ -42,7 +31,7 @@ func TestStory(t *testing.T) {
 		require.NoError(t, <-stream.Ended, "a running stream comes whole")
 
 		require.NoError(t, heavy.Stop(5*time.Second))
-		wrong, err := l.StartEngine(ctx, "heavy-wrong", lab.FastModel, l.Ports.Heavy)
+		wrong, err := w.StartEngine(ctx, "heavy-wrong", lab.FastModel, w.Ports.Heavy)
 		require.NoError(t, err)
 		r = w.verb(1, "readmit", "heavy")
 		assert.Equal(t, "not_ready", r.Code)
@@ -50,7 +39,7 @@ func TestStory(t *testing.T) {
 		assert.True(t, r.Quiesced)
 
 		require.NoError(t, wrong.Stop(5*time.Second))
-		_, err = l.StartEngine(ctx, "heavy-right", lab.HeavyModel, l.Ports.Heavy)
+		_, err = w.StartEngine(ctx, "heavy-right", lab.HeavyModel, w.Ports.Heavy)
 		require.NoError(t, err)
 		seen := closed.stop()
 		assert.Equal(t, map[int]int{http.StatusServiceUnavailable: seen[http.StatusServiceUnavailable]}, seen, "no request reached heavy")

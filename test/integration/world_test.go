@@ -99,6 +99,26 @@ func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 	return w
 }
 
+// newWorldOfProcesses is a world whose engines are processes of their own; it returns
+// heavy's.
+func newWorldOfProcesses(t *testing.T, o lab.Options) (*world, *lab.Process) {
+	t.Helper()
+	ctx := t.Context()
+	l, err := lab.New(o)
+	require.NoError(t, err)
+	w := &world{Lab: l, t: t}
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	heavy, err := l.StartEngine(ctx, "heavy", lab.HeavyModel, l.Ports.Heavy)
+	require.NoError(t, err)
+	_, err = l.StartEngine(ctx, "fast", lab.FastModel, l.Ports.Fast)
+	require.NoError(t, err)
+	require.NoError(t, l.StartAgent(ctx))
+	require.NoError(t, l.StartHAProxy(ctx))
+	w.waitStatus("heavy", http.StatusOK)
+	w.waitStatus("fast", http.StatusOK)
+	return w, heavy
+}
+
 // configure gives the lab the shipped haproxy.cfg with a change.
 func configure(t *testing.T, o *lab.Options, change func(o lab.Options, text string) string) {
 	t.Helper()
