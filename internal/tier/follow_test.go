@@ -36,6 +36,24 @@ func (s *schedule) of(id int64) []time.Duration {
 	return append([]time.Duration(nil), s.at[id]...)
 }
 
+// passing notes the probe of a server that is ready.
+func (s *schedule) passing(ctx context.Context, target probe.Target) probe.Result {
+	s.note(target)
+	return passing(ctx, target)
+}
+
+// scheduled runs a monitor of the numbered servers, which all pass, and waits for its first
+// round.
+func scheduled(t *testing.T) (*Model, *schedule, *Monitor, context.CancelFunc) {
+	t.Helper()
+	m, err := New(numbered(), time.Now)
+	require.NoError(t, err)
+	s := newSchedule()
+	mon, stop := run(t, m, s.passing, nil)
+	<-mon.FirstRound()
+	return m, s, mon, stop
+}
+
 // numbered gives every server a number: heavy's 1 to 3, fast's 4.
 func numbered() []Spec {
 	all := specs()
@@ -204,15 +222,8 @@ func TestManyReplacementsWhileAProbeIsHeld(t *testing.T) {
 // the new one's evidence.
 func TestNoProbeOfTheOldAddressSpeaksForTheNewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := New(numbered(), time.Now)
-		require.NoError(t, err)
-		s := newSchedule()
-		mon, stop := run(t, m, func(ctx context.Context, target probe.Target) probe.Result {
-			s.note(target)
-			return passing(ctx, target)
-		}, nil)
+		m, s, mon, stop := scheduled(t)
 		defer stop()
-		<-mon.FirstRound()
 		time.Sleep(100 * ms)
 		require.NoError(t, m.Replace(elsewhere()))
 		time.Sleep(2 * time.Second)
@@ -228,15 +239,8 @@ func TestNoProbeOfTheOldAddressSpeaksForTheNewOne(t *testing.T) {
 // A suspension holds over a replacement, also for a server that it changes.
 func TestASuspendedServerStaysSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := New(numbered(), time.Now)
-		require.NoError(t, err)
-		s := newSchedule()
-		mon, stop := run(t, m, func(ctx context.Context, target probe.Target) probe.Result {
-			s.note(target)
-			return passing(ctx, target)
-		}, nil)
+		m, s, mon, stop := scheduled(t)
 		defer stop()
-		<-mon.FirstRound()
 		resume := mon.Suspend([]string{"heavy/h1", "heavy/h2"})
 		<-replace(t, m, mon, elsewhere())
 		time.Sleep(2500 * ms)
@@ -257,15 +261,8 @@ func TestASuspendedServerStaysSuspended(t *testing.T) {
 // no notice of a suspension.
 func TestFollowMissesNoGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, err := New(numbered(), time.Now)
-		require.NoError(t, err)
-		s := newSchedule()
-		mon, stop := run(t, m, func(ctx context.Context, target probe.Target) probe.Result {
-			s.note(target)
-			return passing(ctx, target)
-		}, nil)
+		m, s, mon, stop := scheduled(t)
 		defer stop()
-		<-mon.FirstRound()
 		time.Sleep(500 * ms)
 		require.NoError(t, m.Replace(numbered()[1:]))
 		<-replace(t, m, mon, numbered())
@@ -283,12 +280,8 @@ func TestFollowOutsideRun(t *testing.T) {
 		m, err := New(numbered(), time.Now)
 		require.NoError(t, err)
 		s := newSchedule()
-		probes := proberFunc(func(ctx context.Context, target probe.Target) probe.Result {
-			s.note(target)
-			return passing(ctx, target)
-		})
-		<-NewMonitor(m, probes, nil, nil).Follow()
-		mon, stop := run(t, m, probes, nil)
+		<-NewMonitor(m, proberFunc(s.passing), nil, nil).Follow()
+		mon, stop := run(t, m, s.passing, nil)
 		<-mon.FirstRound()
 		stop()
 		<-replace(t, m, mon, elsewhere())
