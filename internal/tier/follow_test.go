@@ -218,7 +218,7 @@ func TestManyReplacementsWhileAProbeIsHeld(t *testing.T) {
 // Between Replace and Follow, and while it waits for its turn, the old watcher
 // would get a ticket for whoever has the name now.
 //
-// Control: with `!s.about(t)` taken out of watch, the old address's probe became
+// Control: with `!s.about(t, k)` taken out of check, the old address's probe became
 // the new one's evidence.
 func TestNoProbeOfTheOldAddressSpeaksForTheNewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
