@@ -55,7 +55,7 @@ type worldOptions struct {
 }
 
 // newWorld starts engines, tier-agent and HAProxy, and waits until both tiers
-// serve.
+// serve and tier-agent has read every HAProxy.
 func newWorld(t *testing.T, haproxy, agentYAML string) *world {
 	t.Helper()
 	return newWorldWith(t, haproxy, worldOptions{agentYAML: agentYAML})
@@ -94,9 +94,24 @@ func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 	})
 	require.NoError(t, l.StartAgent(t.Context()))
 	require.NoError(t, l.StartHAProxy(t.Context()))
+	w.serves()
+	return w
+}
+
+// serves waits until the world is whole. Both tiers may serve up to a second before
+// tier-agent, which was there first, looks at HAProxy and knows its addresses.
+func (w *world) serves() {
+	w.t.Helper()
 	w.waitStatus("heavy", http.StatusOK)
 	w.waitStatus("fast", http.StatusOK)
-	return w
+	require.NoError(w.t, lab.Within(15*time.Second, func() error {
+		for _, h := range w.status().HAProxy {
+			if !h.Readable {
+				return fmt.Errorf("haproxy %s is not read: %s", h.Instance, h.Error)
+			}
+		}
+		return nil
+	}))
 }
 
 // newWorldOfProcesses is a world whose engines are processes of their own; it returns
@@ -114,8 +129,7 @@ func newWorldOfProcesses(t *testing.T, o lab.Options) (*world, *lab.Process) {
 	require.NoError(t, err)
 	require.NoError(t, l.StartAgent(ctx))
 	require.NoError(t, l.StartHAProxy(ctx))
-	w.waitStatus("heavy", http.StatusOK)
-	w.waitStatus("fast", http.StatusOK)
+	w.serves()
 	return w, heavy
 }
 
