@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -237,6 +238,7 @@ func TestG1_NoReaderJoinsTwoMoments(t *testing.T) {
 				case <-stop:
 					return
 				default:
+					runtime.Gosched() // or one processor is the readers' for most of the time
 				}
 				own, other := f.Together(h1, x1)
 				if own.Ready && other.Ready {

@@ -112,6 +112,7 @@ func TestStress_NoReaderSeesTheOldEngineAfterARestartWasSeen(t *testing.T) {
 	spawn(3, func() { probe(true) })
 	var reads, readies atomic.Int64
 	spawn(2, func() {
+		runtime.Gosched() // or each step of the others waits for a time slice, where processors are few
 		floor := seen.Load()
 		v := f.Current(h1)
 		reads.Add(1)
