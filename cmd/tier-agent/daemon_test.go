@@ -24,6 +24,10 @@ func connect(t testing.TB, d *running) <-chan reply {
 	require.NoError(t, err)
 	http, err := net.Dial("tcp", d.http)
 	require.NoError(t, err)
+	// Said at once: the face cuts who has a second after he was accepted said nothing.
+	const request = "GET /readyz/heavy/h1 HTTP/1.0\r\n\r\n"
+	_, err = io.WriteString(http, request)
+	require.NoError(t, err)
 	replies := make(chan reply, 1)
 	admin := make(chan string, 1)
 	go func() {
@@ -38,7 +42,7 @@ func connect(t testing.TB, d *running) <-chan reply {
 		defer agent.Close()
 		defer http.Close()
 		r := reply{agent: exchange(agent, "heavy/h1\n")}
-		all := exchange(http, "GET /readyz/heavy/h1 HTTP/1.0\r\n\r\n")
+		all := exchange(http, "")
 		r.http = all[:min(len(all), len(ok))]
 		r.admin = <-admin
 		replies <- r
@@ -135,7 +139,14 @@ func TestOrderOfShutdown(t *testing.T) {
 	<-e.asks
 	d.stop()
 	d.awaitLog(t, `"msg":"stopping"`)
-	require.Eventually(t, func() bool { _, err := net.Dial("unix", d.socket); return err != nil }, deadline, tick, "no new command is taken")
+	taken := func(network, address string) bool {
+		conn, err := net.Dial(network, address)
+		if err == nil {
+			_ = conn.Close() // one that says nothing would hold the end up for seconds
+		}
+		return err == nil
+	}
+	require.Eventually(t, func() bool { return !taken("unix", d.socket) }, deadline, tick, "no new command is taken")
 	for range 10 {
 		assert.Equal(t, "ready up 50%\n", d.poll("light/l1"))
 		assert.Equal(t, ok, d.check("/readyz/light"))
@@ -151,13 +162,7 @@ func TestOrderOfShutdown(t *testing.T) {
 
 	release()
 	assert.Equal(t, "done", <-readmitted)
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", d.agent)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err != nil
-	}, deadline, tick, "the faces take nobody new")
+	require.Eventually(t, func() bool { return !taken("tcp", d.agent) }, deadline, tick, "the faces take nobody new")
 	before := e.count("/light/health")
 	require.Eventually(t, func() bool { return e.count("/light/health") >= before+2 }, deadline, tick, "probes go on")
 	require.NoError(t, late.Close())

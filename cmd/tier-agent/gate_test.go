@@ -100,7 +100,7 @@ func TestG9_TheGateAwaitsTheFirstRound(t *testing.T) {
 // linger; without the wait for linger the connection ended at once.
 func TestTheGateLingers(t *testing.T) {
 	cfg := withGate(t, twoTiers(t, newEngine(t)))
-	cfg.Listen.SPOE.Linger = 2 * time.Second
+	cfg.Listen.SPOE.Linger = 5 * time.Second // on a busy machine, too, enough to see it linger
 	d := start(t, cfg)
 	d.awaitReady(t, "light")
 	conn := greet(t, d.spoe[0], false)

@@ -32,7 +32,7 @@ func newFile(t testing.TB, tiers ...string) *file {
 	t.Helper()
 	folder := socketdir.New(t)
 	f := &file{path: filepath.Join(folder, "tier-agent.yaml")}
-	f.head = fmt.Sprintf(`start_budget: 5s
+	f.head = fmt.Sprintf(`start_budget: 1m
 listen: {agent_check: "127.0.0.1:0", http: "127.0.0.1:0", spoe: {address: "127.0.0.1:0"}, admin: {path: %s, mode: "0600"}}
 state_dir: %s
 `, filepath.Join(folder, "admin.sock"), folder)
@@ -147,7 +147,7 @@ func TestAProbeThatOutlivesItsTier(t *testing.T) {
 	release := e.hold("/blue/health")
 	defer release()
 	f := newFile(t, probed("heavy", e, "blue"), probed("light", e, "light"))
-	f.head = strings.Replace(f.head, "start_budget: 5s", "start_budget: 0s", 1)
+	f.head = strings.Replace(f.head, "start_budget: 1m", "start_budget: 0s", 1)
 	f.tiers(t, probed("heavy", e, "blue"), probed("light", e, "light"))
 	d := f.start(t)
 	<-e.asks

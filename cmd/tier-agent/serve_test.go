@@ -25,12 +25,13 @@ func TestServeFromEndToEnd(t *testing.T) {
 	e, folder := newEngine(t), socketdir.New(t)
 	file, socket := filepath.Join(folder, "tier-agent.yaml"), filepath.Join(folder, "run", "admin.sock")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+start_budget: 1m
 tiers:
   - name: heavy
     servers: [{server: heavy/h1, url: "%s/heavy"}]
     identity: {path: /v1/models, id: m1}
     admission: agent-check
-    probe: {interval: 50ms}
+    probe: {interval: 50ms, timeout: 5s, max_age: 30s}
 listen: {agent_check: "127.0.0.1:0", http: "127.0.0.1:0", spoe: {address: "127.0.0.1:0"}, admin: {path: %s, mode: "0600"}}
 state_dir: %s
 `, e.url, socket, folder), 0o600))
