@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/config"
+	"tier-agent/test/lab"
 	"tier-agent/test/socketdir"
 )
 
@@ -51,9 +53,13 @@ func TestTakenAddresses(t *testing.T) {
 		assert.NoFileExists(t, l.Admin.Path)
 	}
 	three := anywhere(t)
-	three.AgentCheck, three.HTTP, three.SPOE.Address = free(t), free(t), free(t)
+	// Nobody else is given these while they are not listened on.
+	free, err := lab.FreePorts()
+	require.NoError(t, err)
+	at := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+	three.AgentCheck, three.HTTP, three.SPOE.Address = at(free.AgentCheck), at(free.HTTP), at(free.SPOE)
 	require.NoError(t, os.WriteFile(three.Admin.Path, []byte("precious"), 0o600))
-	_, err := listen(three)
+	_, err = listen(three)
 	assert.EqualError(t, err, "listen.admin: "+three.Admin.Path+" exists and is no socket; remove it or name another path")
 	assert.FileExists(t, three.Admin.Path)
 	require.NoError(t, os.Remove(three.Admin.Path))
@@ -61,15 +67,6 @@ func TestTakenAddresses(t *testing.T) {
 	require.NoError(t, err, "the ports were given back")
 	ls.close()
 	assert.NoFileExists(t, three.Admin.Path)
-}
-
-// free is an address that was free a moment ago.
-func free(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	return ln.Addr().String()
 }
 
 // Before its group and mode are set, it is nobody else's.
