@@ -65,7 +65,13 @@ func serve(t testing.TB, network string, handle func(conn net.Conn, line string)
 	return f
 }
 
-func (f *fake) instance(o Options) *Instance { return New("hap1", f.network, f.address, o) }
+// instance has all the time that a busy machine needs, where the test gives it none.
+func (f *fake) instance(o Options) *Instance {
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	return New("hap1", f.network, f.address, o)
+}
 
 // say is a handler that answers one text and closes.
 func say(text string) func(net.Conn, string) {
