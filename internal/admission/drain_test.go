@@ -141,7 +141,7 @@ func TestDrainEndsAtItsTimeoutThoughHAProxyHangs(t *testing.T) {
 	l.hap2.fail(fault{action: hang, times: -1})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	r := l.Drain(ctx, DrainRequest{Target: llm, Timeout: 500 * time.Millisecond})
+	r := l.Drain(ctx, DrainRequest{Target: llm, Timeout: 2 * time.Second})
 	assert.Equal(t, TimedOut, r.Outcome, r.Message)
 	assert.Contains(t, r.Message, "could not be counted (haproxy hap2: ")
 	assert.True(t, l.closed(t, llm))

@@ -121,7 +121,7 @@ func server(backend, name string) tier.ServerSpec {
 
 // short makes a HAProxy that hangs cost little. What answers has all the time
 // that the busiest machine needs.
-func short(_ *Options, o *runtimeapi.Options) { o.Timeout = 500 * time.Millisecond }
+func short(_ *Options, o *runtimeapi.Options) { o.Timeout = 2 * time.Second }
 
 func (l *lab) haproxies() []*haproxy {
 	all := []*haproxy{l.hap1, l.hap2}

@@ -145,7 +145,7 @@ func TestADrainCountsTheStreamsOfWhoHasLeft(t *testing.T) {
 	p.resolve(t, "gpu/s1", "")
 	_, err := p.model.Servers(tier.Target{Tier: "pool", Server: "gpu/s1"})
 	require.Error(t, err)
-	r := p.Drain(t.Context(), DrainRequest{Target: pool, Timeout: 100 * time.Millisecond})
+	r := p.Drain(t.Context(), DrainRequest{Target: pool, Timeout: time.Second})
 	assert.Equal(t, CodeDrainTimeout, r.Code, r.Message)
 	assert.Contains(t, r.Message, "2 streams")
 	p.hap1.with(func() { delete(p.hap1.sessions, "gpu/s1") })
