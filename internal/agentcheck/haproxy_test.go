@@ -3,8 +3,10 @@ package agentcheck
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -51,7 +53,7 @@ func TestHAProxy(t *testing.T) {
 func testReplies(t *testing.T, bin string) {
 	src := newScript()
 	src.set("be/s1", State{Ready: true})
-	_, agent := serveTCP(t, src, Options{ReadTimeout: 100 * time.Millisecond})
+	_, agent := serveTCP(t, src, Options{ReadTimeout: 500 * time.Millisecond})
 	h := startHAProxy(t, bin, agent, `
   server s1 127.0.0.1:1 weight 100 agent-send "be/s1\n"
   server silent 127.0.0.1:1 weight 100
@@ -146,8 +148,13 @@ func testDrainKeepsStreams(t *testing.T, bin string) {
   server s1 %s weight 100 on-marked-down shutdown-sessions agent-send "be/s1\n"`, engine.Listener.Addr()))
 	require.Equal(t, running, h.after(src, "s1").op)
 
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + h.front)
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", h.front)
+		},
+	}}
+	resp, err := client.Get("http://front")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	body := bufio.NewReader(resp.Body)
@@ -157,7 +164,7 @@ func testDrainKeepsStreams(t *testing.T, bin string) {
 
 	src.set("be/s1", State{Quiesced: true, AdminWords: true})
 	require.Equal(t, "8", h.after(src, "s1").admin)
-	refused, err := client.Get("http://" + h.front)
+	refused, err := client.Get("http://front")
 	require.NoError(t, err)
 	require.NoError(t, refused.Body.Close())
 	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
