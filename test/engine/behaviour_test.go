@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/internal/accept/accepttest"
 	"tier-agent/test/engine"
 )
 
@@ -174,20 +177,40 @@ func TestFaults(t *testing.T) {
 }
 
 func TestDripIsOneByteASecondAndEndsWithItsClient(t *testing.T) {
-	eng, server := start(t, engine.Options{})
-	require.NoError(t, eng.Set(engine.Health, engine.Behaviour{Fault: engine.Drip}))
-	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/health", nil)
-	require.NoError(t, err)
-	res, err := server.Client().Do(req)
-	require.NoError(t, err, "the headers come at once")
-	defer res.Body.Close()
-	assert.Equal(t, "16", res.Header.Get("Content-Length"))
-	some := make([]byte, 16)
-	n, err := res.Body.Read(some)
-	require.NoError(t, err)
-	assert.Equal(t, "{", string(some[:n]))
-	cancel()
+	synctest.Test(t, func(t *testing.T) {
+		eng, ln := engine.New(engine.Options{}), accepttest.NewPipes()
+		server := &http.Server{Handler: eng}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(ln) }()
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				conn, _ := ln.Dial("127.0.0.1")
+				return conn, nil
+			},
+		}}
+		require.NoError(t, eng.Set(engine.Health, engine.Behaviour{Fault: engine.Drip}))
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "GET", "http://engine/health", nil)
+		require.NoError(t, err)
+		began := time.Now()
+		res, err := client.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		assert.Zero(t, time.Since(began), "the headers come at once")
+		assert.Equal(t, "16", res.Header.Get("Content-Length"))
+		for n, want := range []byte(`{"s`) {
+			some := make([]byte, 16)
+			got, err := res.Body.Read(some)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), string(some[:got]))
+			assert.Equal(t, time.Duration(n+1)*time.Second, time.Since(began))
+		}
+		cancel() // and the bubble's end waits for the handler's
+		synctest.Wait()
+		require.NoError(t, server.Close())
+		assert.ErrorIs(t, <-served, http.ErrServerClosed)
+	})
 }
 
 func TestSetRefusesWhatItCannotDo(t *testing.T) {
