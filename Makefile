@@ -28,9 +28,11 @@ test: haproxies unit integration ## everything
 haproxies: ## the HAProxy versions, from Debian's packages into a folder of ours
 	scripts/haproxy.sh install $(HAPROXY_VERSIONS)
 
+# Go's default of 10 minutes for a package is near where two cores have to build all of
+# them and run their properties at the same time.
 unit: ## every package, under the race detector
 	scripts/need.sh gcc
-	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /test/integration)
+	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v /test/integration)
 
 # Three at once, one for each version: what they do most is wait, and with go's default,
 # the number of cores, two versions run and the third comes after them.

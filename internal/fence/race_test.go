@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// loops runs n goroutines around each loop that it is given, until end.
+// loops runs n goroutines around each loop that it is given, until end. Each gives
+// way to the others: where there is one processor, who waits for one of them at every
+// step would wait for the time slice of each of the rest.
 func loops() (spawn func(n int, loop func()), end func()) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -25,6 +27,7 @@ func loops() (spawn func(n int, loop func()), end func()) {
 						return
 					default:
 						loop()
+						runtime.Gosched()
 					}
 				}
 			})
@@ -112,7 +115,6 @@ func TestStress_NoReaderSeesTheOldEngineAfterARestartWasSeen(t *testing.T) {
 	spawn(3, func() { probe(true) })
 	var reads, readies atomic.Int64
 	spawn(2, func() {
-		runtime.Gosched() // or each step of the others waits for a time slice, where processors are few
 		floor := seen.Load()
 		v := f.Current(h1)
 		reads.Add(1)
