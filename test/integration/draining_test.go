@@ -61,7 +61,7 @@ func TestStatusSaysDrainingWhileAStreamRuns(t *testing.T) {
 		w.waitLeft("quiesced", 0)
 		s := w.status().Tiers[0].Servers[0]
 		assert.Equal(t, &httpapi.LeftStatus{}, s.Left)
-		w.verb(0, "readmit", "heavy")
+		w.verb(0, "readmit", "heavy", "--wait", "5s")
 		assert.Nil(t, w.status().Tiers[0].Servers[0].Left)
 	})
 }

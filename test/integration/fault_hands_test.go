@@ -81,7 +81,7 @@ func TestFault10_AnOperatorsHandsAreRespected(t *testing.T) {
 		f.settle(f.heavyTraffic, 20)
 		f.heavyTraffic.rule.Store(either)
 		f.verb(1, "readmit", "heavy")
-		f.verb(0, "readmit", "heavy", "--take-hold")
+		f.verb(0, "readmit", "heavy", "--take-hold", "--wait", "5s")
 		f.waitStatus("heavy", http.StatusOK)
 		// During.
 		f.quiesceHeavy()
@@ -90,7 +90,7 @@ func TestFault10_AnOperatorsHandsAreRespected(t *testing.T) {
 		refused()
 		f.settle(f.heavyTraffic, 20)
 		f.heavyTraffic.rule.Store(either)
-		f.verb(0, "readmit", "heavy", "--take-hold")
+		f.verb(0, "readmit", "heavy", "--take-hold", "--wait", "5s")
 		f.waitStatus("heavy", http.StatusOK)
 		// After.
 		set("maint")
@@ -111,7 +111,7 @@ func TestFault12_TheStateDirectoryCannotBeWritten(t *testing.T) {
 		f.heavyTraffic.rule.Store(mustRefuse)
 		assert.Contains(f.t, f.admin(f.HAProxies[0], "heavy", "h1"), " 8 ")
 		f.settle(f.heavyTraffic, 20)
-		r = f.verb(1, "readmit", "heavy")
+		r = f.verb(1, "readmit", "heavy", "--wait", "5s")
 		assert.Equal(f.t, "not_durable", r.Code)
 		assert.True(f.t, r.Quiesced)
 		f.settle(f.heavyTraffic, 20)

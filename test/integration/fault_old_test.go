@@ -118,7 +118,7 @@ func TestFault14_AnEditedPortNeverBorrowsEvidence(t *testing.T) {
 
 		f.heavyTraffic.rule.Store(either)
 		onGreen := green.Requests(engine.Chat)
-		f.verb(0, "readmit", "heavy", "--set-address")
+		f.verb(0, "readmit", "heavy", "--set-address", "--wait", "5s")
 		f.heavyTraffic.rule.Store(mustServe)
 		f.settle(f.heavyTraffic, 20)
 		assert.Equal(f.t, onGreen, green.Requests(engine.Chat), "all of it goes where the evidence is from")

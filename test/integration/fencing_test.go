@@ -47,11 +47,12 @@ func TestAProbeHeldAcrossAQuiesceNeverReadmits(t *testing.T) {
 			return nil
 		}), "the next probe speaks for the new engine")
 		assert.Equal(t, http.StatusServiceUnavailable, w.ask("heavy").Status)
-		r = w.verb(1, "readmit", "heavy")
+		r = w.verb(1, "readmit", "heavy", "--wait", "5s")
+		require.Len(t, r.Evidence, 1, r.Message)
 		assert.Equal(t, "identity_mismatch", r.Evidence[0].Reason)
 
 		w.heavy.SetModel(lab.HeavyModel)
-		w.verb(0, "readmit", "heavy")
+		w.verb(0, "readmit", "heavy", "--wait", "5s")
 		assert.Equal(t, http.StatusOK, w.ask("heavy").Status)
 	})
 }

@@ -27,7 +27,7 @@ func TestGate_HoldsAcrossReloadsByItself(t *testing.T) {
 			f.settle(f.fastTraffic, 100)
 		}
 		f.heavyTraffic.rule.Store(either)
-		f.verb(0, "readmit", "heavy")
+		f.verb(0, "readmit", "heavy", "--wait", "5s")
 	})
 }
 

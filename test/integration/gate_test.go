@@ -51,7 +51,7 @@ func TestGate_TheVeryNextRequestIsRefused(t *testing.T) {
 			if row := w.stat("heavy", "h1"); time.Since(began) < 200*time.Millisecond {
 				t.Logf("refused while HAProxy shows %s, %s after the command had ended", row["status"], time.Since(told))
 			}
-			w.verb(0, "readmit", "heavy")
+			w.verb(0, "readmit", "heavy", "--wait", "5s")
 			w.waitStatus("heavy", http.StatusOK)
 		}
 		t.Logf("from the end of the command to the refusal: %s at most", slowest)

@@ -41,7 +41,7 @@ func TestG10_AnOperatorsDrainAndMaintSurviveTwentyPolls(t *testing.T) {
 				assert.Contains(t, r.Message, "heavy/h1 is "+state)
 				assert.Contains(t, w.stat("heavy", "h1")["status"], strings.ToUpper(state))
 
-				w.verb(0, "readmit", "heavy", "--take-hold")
+				w.verb(0, "readmit", "heavy", "--take-hold", "--wait", "5s")
 				w.waitStat("heavy", "h1", isUp, "an operator's word for it opens the hold")
 			})
 		})

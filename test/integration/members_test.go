@@ -316,7 +316,7 @@ func TestMembers_ADrainOfAnEmptySlot(t *testing.T) {
 			}
 			return nil
 		}))
-		f.verb(0, "readmit", "heavy")
+		f.verb(0, "readmit", "heavy", "--wait", "5s")
 		require.NoError(t, f.dns.Set(heavyName, "127.0.0.2", "127.0.0.3"))
 		f.shows("heavy/h2", "ready [config]")
 	})

@@ -84,6 +84,6 @@ func TestAStoppedHAProxyLeavesTheTierClosed(t *testing.T) {
 		state, err := ours.Servers(ctx, "heavy")
 		require.NoError(t, err)
 		assert.Equal(t, runtimeapi.ForcedDrain, state.Servers[0].Admin)
-		w.verb(0, "readmit", "heavy")
+		w.verb(0, "readmit", "heavy", "--wait", "5s")
 	})
 }

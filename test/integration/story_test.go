@@ -33,8 +33,9 @@ func TestStory(t *testing.T) {
 		require.NoError(t, heavy.Stop(5*time.Second))
 		wrong, err := w.StartEngine(ctx, "heavy-wrong", lab.FastModel, w.Ports.Heavy)
 		require.NoError(t, err)
-		r = w.verb(1, "readmit", "heavy")
+		r = w.verb(1, "readmit", "heavy", "--wait", "5s")
 		assert.Equal(t, "not_ready", r.Code)
+		require.Len(t, r.Evidence, 1, r.Message)
 		assert.Equal(t, "identity_mismatch", r.Evidence[0].Reason)
 		assert.True(t, r.Quiesced)
 
@@ -45,7 +46,7 @@ func TestStory(t *testing.T) {
 		assert.Equal(t, map[int]int{http.StatusServiceUnavailable: seen[http.StatusServiceUnavailable]}, seen, "no request reached heavy")
 		assert.Positive(t, seen[http.StatusServiceUnavailable])
 
-		w.verb(0, "readmit", "heavy")
+		w.verb(0, "readmit", "heavy", "--wait", "5s")
 		assert.Equal(t, http.StatusOK, w.ask("heavy").Status)
 		seen = others.stop()
 		assert.Equal(t, map[int]int{http.StatusOK: seen[http.StatusOK]}, seen, "fast never noticed")

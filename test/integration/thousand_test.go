@@ -91,7 +91,7 @@ func TestAThousandServersInOneTier(t *testing.T) {
 	}), "HAProxy has one server less, and no other")
 	assert.Equal(t, http.StatusOK, w.ask("heavy").Status)
 	asked = time.Now()
-	w.verb(0, "readmit", "heavy", "--server", "heavy/h500")
+	w.verb(0, "readmit", "heavy", "--server", "heavy/h500", "--wait", "5s")
 	t.Logf("%v for its readmit; tier-agent takes %s, %d probes", time.Since(asked).Round(time.Millisecond),
 		resident(t, w.AgentProc.PID()), heavy.Requests("models"))
 	assert.Equal(t, http.StatusOK, w.ask("heavy").Status)
