@@ -164,16 +164,26 @@ func (e *Engine) pass(ctx context.Context, c call, gates []<-chan struct{}) bool
 			return false
 		}
 	}
-	return e.wait(ctx, c.rule.Delay)
+	return e.wait(ctx, c.rule.Delay, nil)
 }
 
-// wait is false when the client has gone; Close cuts it short.
-func (e *Engine) wait(ctx context.Context, d time.Duration) bool {
+// Hurry makes the streams that run now send the rest of their tokens at once. So a test
+// can have one for as long as it needs it, and then see it end whole.
+func (e *Engine) Hurry() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.hurried)
+	e.hurried = make(chan struct{})
+}
+
+// wait is false when the client has gone; Close and hurried cut it short.
+func (e *Engine) wait(ctx context.Context, d time.Duration, hurried <-chan struct{}) bool {
 	if d > 0 {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
+		case <-hurried:
 		case <-e.done:
 		case <-ctx.Done():
 		}

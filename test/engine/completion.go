@@ -95,7 +95,8 @@ func tokenDelay(r *http.Request, fallback time.Duration) (time.Duration, error) 
 }
 
 func (e *Engine) stream(w http.ResponseWriter, r *http.Request, c call, tokens int, delay time.Duration) {
-	e.count(func(s *Stats) { s.Running++ })
+	var hurried <-chan struct{}
+	e.count(func(s *Stats) { s.Running, hurried = s.Running+1, e.hurried })
 	finished := false
 	defer func() {
 		e.count(func(s *Stats) {
@@ -119,7 +120,7 @@ func (e *Engine) stream(w http.ResponseWriter, r *http.Request, c call, tokens i
 		return err == nil
 	}
 	for n := range tokens {
-		if n > 0 && !e.wait(r.Context(), delay) || e.closed() {
+		if n > 0 && !e.wait(r.Context(), delay, hurried) || e.closed() {
 			return
 		}
 		if !send(e.envelope(c, true, "word ", "", 0)) {

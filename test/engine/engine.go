@@ -62,11 +62,12 @@ type Engine struct {
 	done     chan struct{} // closed by Close
 	closing  sync.Once
 
-	mu    sync.Mutex // protects state, rules, holds and stats
-	state state
-	rules map[Endpoint]*rule
-	holds map[Endpoint]*hold
-	stats Stats
+	mu      sync.Mutex // protects the rest
+	state   state
+	rules   map[Endpoint]*rule
+	holds   map[Endpoint]*hold
+	hurried chan struct{} // closed, and replaced, by Hurry
+	stats   Stats
 }
 
 // state is what a request copies when it arrives.
@@ -103,9 +104,10 @@ func New(opts Options) *Engine {
 			early:         opts.Early,
 			tokenDelay:    opts.TokenDelay,
 		},
-		rules: make(map[Endpoint]*rule),
-		holds: make(map[Endpoint]*hold),
-		stats: Stats{Requests: make(map[Endpoint]int64)},
+		rules:   make(map[Endpoint]*rule),
+		holds:   make(map[Endpoint]*hold),
+		hurried: make(chan struct{}),
+		stats:   Stats{Requests: make(map[Endpoint]int64)},
 	}
 	e.handle("GET /health", Health, e.health)
 	e.handle("GET /v1/models", Models, e.models)

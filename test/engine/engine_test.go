@@ -178,6 +178,20 @@ func TestPaceAndDelayAreExact(t *testing.T) {
 	})
 }
 
+func TestHurryIsForTheStreamsThatRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng := engine.New(engine.Options{TokenDelay: time.Second})
+		stream := func() time.Duration {
+			_, took := answerTime(eng, httptest.NewRequest("POST", "/v1/completions", strings.NewReader(`{"stream":true,"max_tokens":5}`)))
+			return took
+		}
+		time.AfterFunc(1500*time.Millisecond, eng.Hurry)
+		assert.Equal(t, 1500*time.Millisecond, stream())
+		assert.Equal(t, 4*time.Second, stream(), "the next one takes its time")
+		assert.EqualValues(t, 2, eng.Stats().Finished, "both came whole")
+	})
+}
+
 func TestLoadingEngine(t *testing.T) {
 	for early, want := range map[engine.Early][2]int{
 		engine.EarlyUnavailable: {503, 503},

@@ -32,6 +32,37 @@ func (w *world) waitLeft(state string, streams int) {
 	}), "%s, %d streams", state, streams)
 }
 
+// endless is a stream on heavy that has begun, and goes on until the engine is told to
+// hurry: what it is there for may take as long as the machine likes.
+func (w *world) endless() *lab.Stream {
+	w.t.Helper()
+	s := w.Stream(w.t.Context(), "heavy", 600, 200*time.Millisecond)
+	w.begun(s)
+	return s
+}
+
+// begun waits for a stream's first token. One that is refused never has any.
+func (w *world) begun(s *lab.Stream) {
+	w.t.Helper()
+	select {
+	case <-s.Started:
+	case err := <-s.Ended:
+		require.NoError(w.t, err)
+	}
+}
+
+// drainOutlasted runs a drain into its timeout, since a stream runs, and then one that
+// ends with the stream. It returns what the first one has shown.
+func (w *world) drainOutlasted(s *lab.Stream, patience string) (progress string) {
+	w.t.Helper()
+	out, progress, code := w.CLI(w.t.Context(), "drain", "heavy", "--timeout", patience)
+	require.Equal(w.t, 3, code, out+progress)
+	w.heavy.Hurry()
+	w.verb(0, "drain", "heavy", "--timeout", "60s")
+	require.NoError(w.t, <-s.Ended)
+	return progress
+}
+
 // A stream outlives the quiesce, and then a reload: status counts it in the worker
 // that runs it, and says quiesced when it has ended.
 //
@@ -41,8 +72,7 @@ func TestStatusSaysDrainingWhileAStreamRuns(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorld(t, haproxy, "")
 		assert.Nil(t, w.status().Tiers[0].Servers[0].Left, "it is open")
-		stream := w.Stream(t.Context(), "heavy", 200, 50*time.Millisecond) // 10 s
-		<-stream.Started
+		stream := w.endless()
 		w.verb(0, "quiesce", "heavy", "--reason", "swap")
 		w.waitLeft("draining", 1)
 		out, _, _ := w.CLI(t.Context(), "status")
@@ -50,13 +80,14 @@ func TestStatusSaysDrainingWhileAStreamRuns(t *testing.T) {
 		require.NoError(t, w.Reload())
 		pid, err := w.WorkerPID()
 		require.NoError(t, err)
-		require.NoError(t, lab.Within(5*time.Second, func() error {
+		require.NoError(t, lab.Within(15*time.Second, func() error {
 			if now := w.status().HAProxy[0]; pidText(now.PID) != pid {
 				return fmt.Errorf("worker %d", now.PID)
 			}
 			return nil
 		}), "the new worker is read")
 		w.waitLeft("draining", 1)
+		w.heavy.Hurry()
 		require.NoError(t, <-stream.Ended)
 		w.waitLeft("quiesced", 0)
 		s := w.status().Tiers[0].Servers[0]
@@ -196,7 +227,7 @@ func TestAnOldWorkerSendsNothingToADrainedServerOfTwo(t *testing.T) {
 			require.NoError(t, c.SetDeadline(time.Now().Add(25*time.Second)))
 			before[n] = c
 		}
-		require.NoError(t, lab.Within(5*time.Second, func() error {
+		require.NoError(t, lab.Within(15*time.Second, func() error {
 			text, err := w.Runtime("show stat api 1 -1")
 			if err == nil && !strings.Contains(text, fmt.Sprintf("api,FRONTEND,,,%d,", len(before))) {
 				err = fmt.Errorf("not all are accepted: %s", text)
@@ -237,8 +268,7 @@ func TestAnOldWorkerSendsNothingToADrainedServerOfTwo(t *testing.T) {
 func TestADrainCountsAStreamOfAServerThatWasRenamed(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{config: func(_ lab.Options, text string) string { return text + "\n" }})
-		stream := w.Stream(t.Context(), "heavy", 100, 50*time.Millisecond) // 5 s
-		<-stream.Started
+		stream := w.endless()
 		for file, names := range map[string][2]string{
 			w.HAProxyCfg:                            {`server h1 "${TIER_HEAVY_H1}" agent-send "heavy/h1\n"`, `server g1 "${TIER_HEAVY_H1}" agent-send "heavy/g1\n"`},
 			filepath.Join(w.Dir, "tier-agent.yaml"): {"heavy/h1", "heavy/g1"},
@@ -253,14 +283,6 @@ func TestADrainCountsAStreamOfAServerThatWasRenamed(t *testing.T) {
 		out, errs, code := w.CLI(t.Context(), "reload")
 		require.Zero(t, code, out+errs)
 		w.verb(0, "quiesce", "heavy", "--reason", "swap")
-		_, progress, code := w.CLI(t.Context(), "drain", "heavy", "--timeout", "30s")
-		require.Zero(t, code, progress)
-		assert.Contains(t, progress, "in old worker")
-		select {
-		case err := <-stream.Ended:
-			assert.NoError(t, err)
-		case <-time.After(2 * time.Second): // its last bytes are on their way
-			t.Error("the drain ended before the stream")
-		}
+		assert.Contains(t, w.drainOutlasted(stream, "3s"), "in old worker")
 	})
 }

@@ -50,7 +50,7 @@ func TestFault10_AnOperatorsHandsAreRespected(t *testing.T) {
 		}
 		held := func() {
 			f.t.Helper()
-			require.NoError(f.t, lab.Within(5*time.Second, func() error {
+			require.NoError(f.t, lab.Within(15*time.Second, func() error {
 				if h := f.status().HAProxy[0].Holds; len(h) != 1 || !contains(h[0], "heavy/h1 is maint") {
 					return assert.AnError
 				}
@@ -123,12 +123,7 @@ func TestFault12_TheStateDirectoryCannotBeWritten(t *testing.T) {
 
 func TestFault13_ALongDrainDelaysNoOtherTier(t *testing.T) {
 	faults(t, "13 a long drain of heavy", worldOptions{}, func(f *fault) {
-		tokens := 100
-		if times(20) == 20 {
-			tokens = 600
-		}
-		stream := f.Stream(f.t.Context(), "heavy", tokens, 50*time.Millisecond)
-		<-stream.Started
+		stream := f.endless()
 		f.quiesceHeavy()
 		drained := make(chan int, 1)
 		go func() {
@@ -149,6 +144,7 @@ func TestFault13_ALongDrainDelaysNoOtherTier(t *testing.T) {
 		default:
 		}
 		f.t.Logf("quiesce of fast: %v, readmit: %v", quiesced, readmitted)
+		f.heavy.Hurry()
 		assert.Zero(f.t, <-drained)
 		require.NoError(f.t, <-stream.Ended)
 		f.readmitHeavy()
@@ -176,7 +172,7 @@ func TestFault15_CookiePersistentClientsAreRefused(t *testing.T) {
 		}
 		require.Equal(f.t, http.StatusOK, ask())
 		f.quiesceHeavy()
-		require.NoError(f.t, lab.Within(5*time.Second, func() error {
+		require.NoError(f.t, lab.Within(15*time.Second, func() error {
 			if ask() != http.StatusServiceUnavailable {
 				return assert.AnError
 			}

@@ -34,13 +34,13 @@ func TestAProbeHeldAcrossAQuiesceNeverReadmits(t *testing.T) {
 
 		w.heavy.SetModel(lab.FastModel) // the swap: later probes see another engine
 		release()
-		require.NoError(t, lab.Within(5*time.Second, func() error {
+		require.NoError(t, lab.Within(15*time.Second, func() error {
 			if w.metric(`tier_agent_probes_total{outcome="discarded_invalidated",tier="heavy"}`) == discarded {
 				return assert.AnError
 			}
 			return nil
 		}), "its caller is told probe_invalidated")
-		require.NoError(t, lab.Within(5*time.Second, func() error {
+		require.NoError(t, lab.Within(15*time.Second, func() error {
 			if w.status().Tiers[0].Servers[0].Evidence != "identity_mismatch" {
 				return assert.AnError
 			}

@@ -21,7 +21,7 @@ func TestStory(t *testing.T) {
 		others := w.load("fast")
 
 		stream := w.Stream(ctx, "heavy", 60, 50*time.Millisecond)
-		<-stream.Started
+		w.begun(stream)
 		r := w.verb(0, "quiesce", "heavy", "--reason", "swap")
 		assert.Equal(t, "drain(forced)", r.HAProxy[0].Servers[0].After)
 		assert.Equal(t, "swap", r.Closure.Reason)
