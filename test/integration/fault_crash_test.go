@@ -82,8 +82,8 @@ func TestFault06_TierAgentIsKilledAtEachStep(t *testing.T) {
 					f.readmitHeavy()
 				}
 				f.waitStatus("heavy", http.StatusOK)
-				f.heavy.SetModel("another-model") // open only on evidence
 				f.heavyTraffic.rule.Store(either)
+				f.heavy.SetModel("another-model") // open only on evidence
 				f.waitStatus("heavy", http.StatusServiceUnavailable)
 				f.heavy.SetModel(lab.HeavyModel)
 			})

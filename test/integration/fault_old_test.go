@@ -75,6 +75,7 @@ func TestFault14_AnEditedPortNeverBorrowsEvidence(t *testing.T) {
 		}
 		probeAt := func(port int) {
 			f.t.Helper()
+			f.checked() // the first check of a new worker that fails would close fast
 			require.NoError(f.t, f.AgentProc.Stop(20*time.Second))
 			f.Ports.Heavy = port
 			require.NoError(f.t, f.StartAgent(f.t.Context()))
@@ -88,6 +89,7 @@ func TestFault14_AnEditedPortNeverBorrowsEvidence(t *testing.T) {
 			return nil
 		}))
 		f.waitStatus("heavy", http.StatusServiceUnavailable)
+		f.settle(f.heavyTraffic, 2) // one may have been on its way to green
 		asked := green.Requests(engine.Chat)
 		for range 20 {
 			assert.Equal(f.t, http.StatusServiceUnavailable, f.ask("heavy").Status)
