@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/engine"
 	"tier-agent/test/lab"
 )
 
@@ -26,8 +27,11 @@ func hashed(_ lab.Options, text string) string {
 func TestAQuiesceReleasesNoQueueOntoTheServer(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{config: hashed})
-		start := func(tokens int) (streams []*lab.Stream) {
-			// The first has its slot before the others come: HAProxy's threads look at maxconn
+		// Three, of which the engine holds the first until release.
+		start := func(tokens int) (streams []*lab.Stream, release func()) {
+			release, _ = w.heavy.Hold(engine.Chat)
+			t.Cleanup(release)
+			// It has its slot before the others come: HAProxy's threads look at maxconn
 			// and take a slot in two steps, so that two which arrive together may both run.
 			for queued := range 3 {
 				streams = append(streams, w.Stream(t.Context(), "heavy", tokens, 50*time.Millisecond))
@@ -35,10 +39,10 @@ func TestAQuiesceReleasesNoQueueOntoTheServer(t *testing.T) {
 					return row["scur"] == "1" && row["qcur"] == strconv.Itoa(queued)
 				}, "one runs, the others queue")
 			}
-			return streams
+			return streams, release
 		}
 		// A queue that empties in time: the quiesce waits for it.
-		streams := start(20) // a second each
+		streams, release := start(20) // a second each, once they run
 		var most atomic.Int64
 		done := make(chan struct{})
 		watched := make(chan struct{})
@@ -53,6 +57,7 @@ func TestAQuiesceReleasesNoQueueOntoTheServer(t *testing.T) {
 				}
 			}
 		}()
+		release()
 		w.verb(0, "quiesce", "heavy", "--reason", "swap")
 		for _, s := range streams {
 			require.NoError(t, <-s.Ended)
@@ -68,12 +73,13 @@ func TestAQuiesceReleasesNoQueueOntoTheServer(t *testing.T) {
 		if major, _ := strconv.Atoi(strings.Split(strings.TrimSpace(version), ".")[0]); major < 3 {
 			return
 		}
-		streams = start(160) // eight seconds each
+		streams, release = start(1)
 		r := w.verb(1, "quiesce", "heavy", "--reason", "swap")
 		assert.Equal(t, "queue_release", r.Code)
 		assert.False(t, r.Quiesced)
 		assert.Contains(t, r.Message, "2 queued", fmt.Sprint(r))
 		w.verb(0, "quiesce", "heavy", "--reason", "swap", "--accept-queue-release")
+		release()
 		for _, s := range streams {
 			require.NoError(t, <-s.Ended)
 		}
