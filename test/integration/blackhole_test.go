@@ -28,17 +28,23 @@ tiers:
 %s  - {name: fast, admission: agent-check, servers: [{server: fast/f1, url: 'http://127.0.0.1:{{.Ports.Fast}}'}], identity: {id: small-8b}}
 `
 
-// bound is the requirement, for the slowest answer of a hundred.
-const bound = 50 * time.Millisecond
+// bound is the requirement, for the slowest answer of a hundred. A machine on which a
+// tier-agent without black holes does not keep it decides by that one's: waiting for a
+// probe would take a hundred times as long.
+const (
+	bound = 50 * time.Millisecond
+	worse = 4
+)
 
 // answers is how many of each face are measured.
 const answers = 1000
 
 // One member swallows the packets of every connection, another takes each and
-// never says a word. What tier-agent says of all others comes as fast as before.
+// never says a word. What tier-agent says of all others comes as fast as from one that
+// has neither.
 //
-// Negative control: with one lock held over each probe and each answer, the second
-// measure had not ended after two minutes.
+// Negative control: with one lock held over each probe and each answer, the measure
+// had not ended after two minutes.
 func TestABlackHoleDelaysNobodyElsesAnswer(t *testing.T) {
 	var members strings.Builder
 	var addresses []string
@@ -50,44 +56,17 @@ func TestABlackHoleDelaysNobodyElsesAnswer(t *testing.T) {
 	w.AgentYAML = fmt.Sprintf(beside, members.String())
 	serveEngineOn(t, lab.HeavyModel, addresses)
 	serveEngine(t, w.Ports.Fast, lab.FastModel)
-	require.NoError(t, w.StartAgent(t.Context()))
-	require.NoError(t, lab.Within(10*time.Second, func() error {
-		if code, err := w.readyz("/readyz/heavy/h8"); code != 200 {
-			return fmt.Errorf("%d %w", code, err)
-		}
-		return nil
-	}))
-
-	measure := func(what string) (worst time.Duration) {
-		t.Helper()
-		for face, ask := range map[string]func(n int) error{
-			"/readyz": func(n int) error {
-				path := []string{"/readyz", "/readyz/heavy", "/readyz/fast", fmt.Sprintf("/readyz/heavy/h%d", n%8+1)}[n%4]
-				code, err := w.readyz(path)
-				if err == nil && code != 200 {
-					err = fmt.Errorf("%s: %d", path, code)
-				}
-				return err
-			},
-			"agent-check": func(n int) error {
-				server := fmt.Sprintf("heavy/h%d", n%8+1)
-				if n%2 == 1 {
-					server = "fast/f1"
-				}
-				said, err := w.agentCheck(server)
-				if err == nil && !strings.HasPrefix(said, "ready up") {
-					err = fmt.Errorf("%s: %q", server, said)
-				}
-				return err
-			},
-		} {
-			p := timed(t, answers, ask)
-			t.Logf("%s, %s: %v", what, face, p)
-			worst = max(worst, p.p99)
-		}
-		return worst
+	other := bareWorld(t, "", w.AgentYAML)
+	other.Ports.Heavy, other.Ports.Fast = w.Ports.Heavy, w.Ports.Fast
+	for _, one := range []*world{w, other} {
+		require.NoError(t, one.StartAgent(t.Context()))
+		require.NoError(t, lab.Within(15*time.Second, func() error {
+			if code, err := one.readyz("/readyz/heavy/h8"); code != 200 {
+				return fmt.Errorf("%d %w", code, err)
+			}
+			return nil
+		}))
 	}
-	without := measure("without a black hole")
 
 	f := &fault{world: w}
 	f.edit("      # holes\n", fmt.Sprintf("      - {server: heavy/deaf, url: 'http://%s'}\n      - {server: heavy/mute, url: 'http://%s'}\n", deaf(t), mute(t)))
@@ -107,12 +86,31 @@ func TestABlackHoleDelaysNobodyElsesAnswer(t *testing.T) {
 		}
 		return nil
 	}))
-	with := measure("with two")
-	if with >= bound && without >= bound {
-		t.Logf("the machine is overloaded: p99 was %v without a black hole; once more", without)
-		with = measure("with two, again")
+	for face, ask := range map[string]func(of *world, n int) error{
+		"/readyz": func(of *world, n int) error {
+			path := []string{"/readyz", "/readyz/heavy", "/readyz/fast", fmt.Sprintf("/readyz/heavy/h%d", n%8+1)}[n%4]
+			code, err := of.readyz(path)
+			if err == nil && code != 200 {
+				err = fmt.Errorf("%s: %d", path, code)
+			}
+			return err
+		},
+		"agent-check": func(of *world, n int) error {
+			server := fmt.Sprintf("heavy/h%d", n%8+1)
+			if n%2 == 1 {
+				server = "fast/f1"
+			}
+			said, err := of.agentCheck(server)
+			if err == nil && !strings.HasPrefix(said, "ready up") {
+				err = fmt.Errorf("%s: %q", server, said)
+			}
+			return err
+		},
+	} {
+		with, without := timed(t, answers, func(n int) error { return ask(w, n) }, func(n int) error { return ask(other, n) })
+		t.Logf("%s: with two black holes %v; without %v", face, with, without)
+		assert.Less(t, with.p99, max(bound, worse*without.p99), "%s, p99 with two black holes; without it was %v at the same time", face, without.p99)
 	}
-	assert.Less(t, with, bound, "p99 with two black holes; without one it was %v in the same run, and where that is above %v too, the machine is overloaded", without, bound)
 	require.NoError(t, lab.Within(15*time.Second, func() error {
 		for _, name := range []string{"heavy/deaf", "heavy/mute"} {
 			if said, err := w.agentCheck(name); err != nil || !strings.Contains(said, "probe_timeout") {

@@ -77,16 +77,23 @@ func (p percentiles) String() string {
 	return fmt.Sprintf("p50 %v, p99 %v, longest %v", p.p50.Round(time.Microsecond), p.p99.Round(time.Microsecond), p.most.Round(time.Microsecond))
 }
 
-// timed asks n times, one after the other, and measures each.
-func timed(t *testing.T, n int, ask func(n int) error) percentiles {
+// timed asks one and the other n times, in turns, and measures each answer: what the
+// machine does meanwhile, it does to both.
+func timed(t *testing.T, n int, one, other func(n int) error) (of, beside percentiles) {
 	t.Helper()
-	took := make([]time.Duration, n)
-	for i := range took {
-		began := time.Now()
-		err := ask(i)
-		took[i] = time.Since(began)
-		require.NoError(t, err)
+	var took [2][]time.Duration
+	for i := range n {
+		for who, ask := range []func(n int) error{one, other} {
+			began := time.Now()
+			err := ask(i)
+			took[who] = append(took[who], time.Since(began))
+			require.NoError(t, err)
+		}
 	}
-	slices.Sort(took)
-	return percentiles{took[n/2], took[n*99/100], took[n-1]}
+	var all [2]percentiles
+	for who, took := range took {
+		slices.Sort(took)
+		all[who] = percentiles{took[n/2], took[n*99/100], took[n-1]}
+	}
+	return all[0], all[1]
 }
