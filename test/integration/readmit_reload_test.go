@@ -36,7 +36,7 @@ func TestAReadmitDuringAReloadHolds(t *testing.T) {
 				w.verb(0, "readmit", "heavy", "--wait", "2s")
 			}
 			w.waitStatus("heavy", http.StatusOK)
-			require.Eventually(t, func() bool { return w.stat("heavy", "h1")["status"] == "UP" }, 15*time.Second, 50*time.Millisecond)
+			w.waitStat("heavy", "h1", func(row map[string]string) bool { return row["status"] == "UP" }, "heavy is up")
 			for _, h := range w.status().HAProxy {
 				assert.Empty(t, h.Holds)
 			}

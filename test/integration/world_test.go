@@ -216,32 +216,43 @@ func (w *world) status() httpapi.Status {
 // stat is one server's row of HAProxy's own statistics, by column name.
 func (w *world) stat(backend, server string) map[string]string {
 	w.t.Helper()
-	text, err := w.Runtime("show stat " + backend + " 4 -1")
+	row, err := w.readStat(backend, server)
 	require.NoError(w.t, err)
+	return row
+}
+
+func (w *world) readStat(backend, server string) (map[string]string, error) {
+	text, err := w.Runtime("show stat " + backend + " 4 -1")
+	if err != nil {
+		return nil, err
+	}
 	rows, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(strings.TrimSpace(text), "# "))).ReadAll()
-	require.NoError(w.t, err, text)
-	for _, row := range rows[1:] {
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, text)
+	}
+	for _, row := range rows { // the first is that of the columns' names
 		of := map[string]string{}
 		for n, column := range rows[0] {
 			of[column] = row[n]
 		}
 		if of["svname"] == server {
-			return of
+			return of, nil
 		}
 	}
-	require.Fail(w.t, "no such server", "%s/%s in %s", backend, server, text)
-	return nil
+	return nil, fmt.Errorf("no %s/%s in %q", backend, server, text)
 }
 
-// waitStat polls a server's row until ok.
+// waitStat polls a server's row until ok. An answer that fails is asked for again: a
+// HAProxy that is being replaced may owe one.
 func (w *world) waitStat(backend, server string, ok func(map[string]string) bool, what string) map[string]string {
 	w.t.Helper()
 	var row map[string]string
 	err := lab.Within(15*time.Second, func() error {
-		if row = w.stat(backend, server); !ok(row) {
+		var err error
+		if row, err = w.readStat(backend, server); err == nil && !ok(row) {
 			return fmt.Errorf("status %q, agent %q %q, check %q", row["status"], row["agent_status"], row["last_agt"], row["check_status"])
 		}
-		return nil
+		return err
 	})
 	require.NoError(w.t, err, what)
 	return row
