@@ -106,8 +106,8 @@ func TestFault11_AllCLISlotsAreTaken(t *testing.T) {
 // says otherwise.
 const slots = 10
 
-// takeSlots holds every CLI connection that HAProxy serves. Some more wait for one: they
-// come before tier-agent's next, so that a slot which it has just now is theirs after it.
+// takeSlots holds every CLI connection that HAProxy serves. One more waits: it comes
+// before tier-agent's next, so that a slot which that has just now is not its own again.
 func (f *fault) takeSlots(h *lab.HAProxy) (free func()) {
 	f.t.Helper()
 	var taken []net.Conn
@@ -117,12 +117,16 @@ func (f *fault) takeSlots(h *lab.HAProxy) (free func()) {
 		}
 	}
 	f.t.Cleanup(free)
-	served := make(chan struct{}, slots+5)
+	served := make(chan struct{}, slots+1)
 	for range cap(served) {
-		c, err := net.DialTimeout("unix", h.RuntimeSocket(), 5*time.Second)
-		require.NoError(f.t, err)
+		var c net.Conn
+		// As many as it serves may wait to be accepted, and no more.
+		require.NoError(f.t, lab.Within(10*time.Second, func() (err error) {
+			c, err = net.DialTimeout("unix", h.RuntimeSocket(), 5*time.Second)
+			return err
+		}))
 		taken = append(taken, c)
-		_, err = fmt.Fprint(c, "prompt\n")
+		_, err := fmt.Fprint(c, "prompt\n")
 		require.NoError(f.t, err)
 		go func() {
 			if _, err := bufio.NewReader(c).ReadString('>'); err == nil {

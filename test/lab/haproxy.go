@@ -179,7 +179,7 @@ func (h *HAProxy) Runtime(command string) (string, error) {
 }
 
 func (h *HAProxy) exchange(socket, command string) (string, error) {
-	c, err := net.DialTimeout("unix", socket, time.Second)
+	c, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
 		return "", err
 	}
