@@ -43,7 +43,10 @@ func newActivated(t *testing.T, haproxy string) *activated {
 		servers = append(servers, fmt.Sprintf(`{server: heavy/h%d, url: 'http://127.0.0.1:%d'}`, n+1, port))
 		rows = append(rows, fmt.Sprintf(`server h%[1]d 127.0.0.1:%[2]d agent-send "heavy/h%[1]d\n"`, n+1, port))
 	}
-	o.AgentYAML = lab.Head + `probe: {interval: 200ms, timeout: 2s, max_age: 10s}
+	// The budget is so long that the first answer after a start is always one after the
+	// first round of probes.
+	o.AgentYAML = lab.Head + `start_budget: 10s
+probe: {interval: 200ms, timeout: 2s, max_age: 10s}
 tiers:
   - {name: heavy, min_ready: 1, activation_min: 2, servers: [` + strings.Join(servers, ", ") + `], identity: {id: big-70b}}
   - {name: fast, servers: [{server: fast/f1, url: 'http://127.0.0.1:{{.Ports.Fast}}'}], identity: {id: small-8b}}

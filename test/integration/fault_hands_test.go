@@ -164,7 +164,7 @@ func TestFault15_CookiePersistentClientsAreRefused(t *testing.T) {
 			req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.URL("/heavy/v1/models"), nil)
 			require.NoError(f.t, err)
 			req.AddCookie(&http.Cookie{Name: "TIER", Value: "h1"})
-			client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+			client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 			res, err := client.Do(req)
 			require.NoError(f.t, err)
 			defer res.Body.Close()

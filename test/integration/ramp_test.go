@@ -18,7 +18,7 @@ import (
 func TestRampOfAReadmit(t *testing.T) {
 	yaml := lab.Head + `probe: {interval: 500ms, timeout: 2s, max_age: 5s}
 tiers:
-  - {name: heavy, ramp: 4s, servers: [{server: heavy/h1, url: 'http://127.0.0.1:{{.Ports.Heavy}}'}], identity: {id: big-70b}}
+  - {name: heavy, ramp: 8s, servers: [{server: heavy/h1, url: 'http://127.0.0.1:{{.Ports.Heavy}}'}], identity: {id: big-70b}}
   - {name: fast, servers: [{server: fast/f1, url: 'http://127.0.0.1:{{.Ports.Fast}}'}], identity: {id: small-8b}}
 `
 	onEach(t, func(t *testing.T, haproxy string) {

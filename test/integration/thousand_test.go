@@ -81,7 +81,8 @@ func TestAThousandServersInOneTier(t *testing.T) {
 		assert.Equal(t, want, code, path)
 	}
 	w.ready(thousand-1, "heavy/h500")
-	require.NoError(t, lab.Within(15*time.Second, func() error {
+	// A check that came too late on a loaded machine is made again 5 s later.
+	require.NoError(t, lab.Within(time.Minute, func() error {
 		for name, state := range w.states() {
 			if want := map[bool]string{true: "drained", false: "up"}[name == "h500"]; state != want {
 				return fmt.Errorf("%s is %s, not %s", name, state, want)
@@ -116,7 +117,7 @@ func (w *world) agentChecks(out string) {
 // 10 s after it.
 func (w *world) ready(want int, out string) {
 	w.t.Helper()
-	require.NoError(w.t, lab.Within(30*time.Second, func() error {
+	require.NoError(w.t, lab.Within(time.Minute, func() error {
 		servers := w.page().Tiers[1].Servers
 		if len(servers) != thousand {
 			return fmt.Errorf("%d servers", len(servers))

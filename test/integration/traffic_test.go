@@ -153,7 +153,7 @@ func (w *world) checked() {
 func (f *fault) settle(tr *traffic, requests int64) {
 	f.t.Helper()
 	from := tr.sent.Load()
-	require.NoError(f.t, lab.Within(30*time.Second, func() error {
+	require.NoError(f.t, lab.Within(2*time.Minute, func() error {
 		if n := tr.sent.Load() - from; n < requests {
 			return fmt.Errorf("%d requests of %d", n, requests)
 		}
