@@ -78,9 +78,11 @@ func TestStatusSaysDrainingWhileAStreamRuns(t *testing.T) {
 		out, _, _ := w.CLI(t.Context(), "status")
 		assert.Contains(t, out, "draining (1 stream)")
 		require.NoError(t, w.Reload())
-		pid, err := w.WorkerPID()
-		require.NoError(t, err)
 		require.NoError(t, lab.Within(15*time.Second, func() error {
+			pid, err := w.WorkerPID()
+			if err != nil {
+				return err
+			}
 			if now := w.status().HAProxy[0]; pidText(now.PID) != pid {
 				return fmt.Errorf("worker %d", now.PID)
 			}

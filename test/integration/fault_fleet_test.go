@@ -57,14 +57,22 @@ func TestFault08_OneOfThreeHAProxiesFailsDuringAReadmit(t *testing.T) {
 		n, err := strconv.Atoi(pid)
 		require.NoError(f.t, err)
 		<-reached // a routine probe, which the readmit waits for
+		before := f.heavyGeneration()
 		done := make(chan int, 1)
 		go func() {
 			_, _, code := f.CLI(f.t.Context(), "readmit", "heavy", "--wait", "30s")
 			done <- code
 		}()
-		release()
+		require.NoError(f.t, lab.Within(15*time.Second, func() error {
+			if f.heavyGeneration() == before {
+				return fmt.Errorf("the readmit has not invalidated %s", before)
+			}
+			return nil
+		}))
+		// From here on nobody else probes heavy.
 		again, readmits := f.heavy.Hold(engine.Models)
 		defer again()
+		release()
 		<-readmits
 		f.fastTraffic.rule.Store(either)
 		f.heavyTraffic.rule.Store(either) // two of the three may open, on good evidence, until the third fails
