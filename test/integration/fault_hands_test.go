@@ -16,7 +16,7 @@ import (
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
 // admin is " MASK " of one server on one HAProxy, by its own CLI.
-func (f *fault) admin(h *lab.HAProxy, backend, server string) string {
+func (w *world) admin(h *lab.HAProxy, backend, server string) string {
 	text, err := h.Runtime("show servers state " + backend)
 	if err != nil {
 		return err.Error()

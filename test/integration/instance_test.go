@@ -97,7 +97,7 @@ func (w *world) heavyGeneration() string {
 
 // free is an error while somebody listens on a port.
 func free(port int) error {
-	res, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/health", port))
+	res, err := asChecks.Get(fmt.Sprintf("http://127.0.0.1:%d/health", port))
 	if err != nil {
 		return nil
 	}

@@ -263,7 +263,7 @@ func (w *world) metric(sample string) float64 {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", w.Ports.HTTP), nil)
 	require.NoError(w.t, err)
-	res, err := http.DefaultClient.Do(req)
+	res, err := asChecks.Do(req)
 	require.NoError(w.t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
