@@ -150,14 +150,11 @@ func (w *world) withLines(lines string) (path string) {
 // page is the status as it is served over HTTP.
 func (w *world) page() httpapi.Status {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/api/v1/status", w.Ports.HTTP), nil)
+	code, body, err := w.get("/api/v1/status")
 	require.NoError(w.t, err)
-	res, err := asChecks.Do(req)
-	require.NoError(w.t, err)
-	defer res.Body.Close()
-	require.Equal(w.t, http.StatusOK, res.StatusCode)
+	require.Equal(w.t, http.StatusOK, code)
 	var st httpapi.Status
-	require.NoError(w.t, json.NewDecoder(res.Body).Decode(&st))
+	require.NoError(w.t, json.Unmarshal(body, &st))
 	return st
 }
 

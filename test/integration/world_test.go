@@ -6,7 +6,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -261,12 +260,7 @@ func (w *world) waitStat(backend, server string, ok func(map[string]string) bool
 // metric reads one sample, named as it stands in the exposition.
 func (w *world) metric(sample string) float64 {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", w.Ports.HTTP), nil)
-	require.NoError(w.t, err)
-	res, err := asChecks.Do(req)
-	require.NoError(w.t, err)
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
+	_, text, err := w.get("/metrics")
 	require.NoError(w.t, err)
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), sample+" "); ok {
