@@ -17,6 +17,7 @@ import (
 
 func TestFault07_OneOfThreeHAProxiesIsStoppedDuringAQuiesce(t *testing.T) {
 	faults(t, "7 one of three stopped", worldOptions{haproxies: 3}, func(f *fault) {
+		f.checked()
 		for range times(3) {
 			f.fastTraffic.rule.Store(either) // the stopped one answers nobody
 			f.heavyTraffic.rule.Store(either)
@@ -47,6 +48,7 @@ func TestFault07_OneOfThreeHAProxiesIsStoppedDuringAQuiesce(t *testing.T) {
 
 func TestFault08_OneOfThreeHAProxiesFailsDuringAReadmit(t *testing.T) {
 	faults(t, "8 one of three fails in a readmit", worldOptions{haproxies: 3, agentYAML: patient}, func(f *fault) {
+		f.checked()
 		f.quiesceHeavy()
 		// The readmit's own probe is held until the third HAProxy is stopped: it
 		// has been read, and will not be there to be opened.

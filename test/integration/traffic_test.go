@@ -137,15 +137,21 @@ func times(n int) int {
 	return min(n, 3)
 }
 
-// checked waits until HAProxy has checked both tiers. A worker that has just
+// checked waits until every HAProxy has checked both tiers. A worker that has just
 // started lets requests in unasked, and the first check that fails closes: what
-// takes tier-agent away before that tests something else.
+// takes tier-agent or HAProxy away before that tests something else.
 func (w *world) checked() {
 	w.t.Helper()
-	for backend, server := range map[string]string{"heavy": "h1", "fast": "f1"} {
-		w.waitStat(backend, server, func(row map[string]string) bool {
-			return row["check_status"] != "" && !strings.HasSuffix(row["check_status"], "INI")
-		}, "the first check of "+backend)
+	for _, h := range w.HAProxies {
+		for backend, server := range map[string]string{"heavy": "h1", "fast": "f1"} {
+			require.NoError(w.t, lab.Within(15*time.Second, func() error {
+				row, err := readStat(h, backend, server)
+				if status := row["check_status"]; err == nil && (status == "" || strings.HasSuffix(status, "INI")) {
+					err = fmt.Errorf("check %q", status)
+				}
+				return err
+			}), "the first check of %s by %s", backend, h.Name)
+		}
 	}
 }
 

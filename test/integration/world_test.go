@@ -215,13 +215,13 @@ func (w *world) status() httpapi.Status {
 // stat is one server's row of HAProxy's own statistics, by column name.
 func (w *world) stat(backend, server string) map[string]string {
 	w.t.Helper()
-	row, err := w.readStat(backend, server)
+	row, err := readStat(w.HAProxies[0], backend, server)
 	require.NoError(w.t, err)
 	return row
 }
 
-func (w *world) readStat(backend, server string) (map[string]string, error) {
-	text, err := w.Runtime("show stat " + backend + " 4 -1")
+func readStat(h *lab.HAProxy, backend, server string) (map[string]string, error) {
+	text, err := h.Runtime("show stat " + backend + " 4 -1")
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +248,7 @@ func (w *world) waitStat(backend, server string, ok func(map[string]string) bool
 	var row map[string]string
 	err := lab.Within(15*time.Second, func() error {
 		var err error
-		if row, err = w.readStat(backend, server); err == nil && !ok(row) {
+		if row, err = readStat(w.HAProxies[0], backend, server); err == nil && !ok(row) {
 			return fmt.Errorf("status %q, agent %q %q, check %q", row["status"], row["agent_status"], row["last_agt"], row["check_status"])
 		}
 		return err
