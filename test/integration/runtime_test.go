@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,19 @@ import (
 	"tier-agent/internal/runtimeapi"
 )
 
+var newWitnesses sync.Mutex
+
+// newWitness is one at a time: client-native asks for HAProxy's version while it sets
+// itself up, and keeps the first answer for the whole process without a lock.
+func newWitness(t *testing.T, socket string) native.Runtime {
+	t.Helper()
+	newWitnesses.Lock()
+	defer newWitnesses.Unlock()
+	witness, err := native.New(t.Context(), options.Sockets(map[int]string{1: socket}), options.DoNotCheckRuntimeOnInit)
+	require.NoError(t, err)
+	return witness
+}
+
 // Our client and client-native's look at the same server after each change.
 // The witness reads the admin state's decimal mask as hexadecimal, so it is
 // asked only about masks that read the same in both (0, 1 and 8).
@@ -21,8 +35,7 @@ func TestRuntimeClientAgreesWithAnIndependentWitness(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorld(t, haproxy, "")
 		ours := runtimeapi.New("edge", "unix", w.RuntimeSocket(), runtimeapi.Options{Timeout: 5 * time.Second})
-		witness, err := native.New(t.Context(), options.Sockets(map[int]string{1: w.RuntimeSocket()}), options.DoNotCheckRuntimeOnInit)
-		require.NoError(t, err)
+		witness := newWitness(t, w.RuntimeSocket())
 
 		for _, step := range []struct {
 			want    runtimeapi.State
