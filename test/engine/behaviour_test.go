@@ -176,10 +176,15 @@ func TestFaults(t *testing.T) {
 	assert.Equal(t, 200, (<-ask(t.Context(), server, "/v1/models")).status)
 }
 
+// Control: with gone not looked at in pause, it ended a second later, at the next byte.
 func TestDripIsOneByteASecondAndEndsWithItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eng, ln := engine.New(engine.Options{}), accepttest.NewPipes()
-		server := &http.Server{Handler: eng}
+		ended := make(chan struct{})
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(ended)
+			eng.ServeHTTP(w, r)
+		})}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(ln) }()
 		client := &http.Client{Transport: &http.Transport{
@@ -206,8 +211,9 @@ func TestDripIsOneByteASecondAndEndsWithItsClient(t *testing.T) {
 			assert.Equal(t, string(want), string(some[:got]))
 			assert.Equal(t, time.Duration(n+1)*time.Second, time.Since(began))
 		}
-		cancel() // and the bubble's end waits for the handler's
-		synctest.Wait()
+		cancel()
+		<-ended
+		assert.Equal(t, 3*time.Second, time.Since(began), "before the next byte")
 		require.NoError(t, server.Close())
 		assert.ErrorIs(t, <-served, http.ErrServerClosed)
 	})
