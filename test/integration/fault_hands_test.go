@@ -130,6 +130,11 @@ func TestFault13_ALongDrainDelaysNoOtherTier(t *testing.T) {
 			_, _, code := f.CLI(f.t.Context(), "drain", "heavy", "--timeout", "90s")
 			drained <- code
 		}()
+		// Before fast's turn the drain has gone on for a while, and in make soak for long.
+		long := time.Duration(times(30)) * time.Second
+		for began := time.Now(); time.Since(began) < long; {
+			f.settle(f.heavyTraffic, 20)
+		}
 		f.fastTraffic.rule.Store(either)
 		began := time.Now()
 		f.verb(0, "quiesce", "fast", "--reason", "swap")
