@@ -28,8 +28,8 @@ test: haproxies unit integration ## everything
 haproxies: ## the HAProxy versions, from Debian's packages into a folder of ours
 	scripts/haproxy.sh install $(HAPROXY_VERSIONS)
 
-# Go's default of 10 minutes for a package is near where two cores have to build all of
-# them and run their properties at the same time.
+# On two cores that build and test several packages side by side, one with properties on
+# real sockets and files comes near Go's default limit of 10 minutes for a package.
 unit: ## every package, under the race detector
 	scripts/need.sh gcc
 	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v /test/integration)

@@ -24,7 +24,7 @@ func connect(t testing.TB, d *running) <-chan reply {
 	require.NoError(t, err)
 	http, err := net.Dial("tcp", d.http)
 	require.NoError(t, err)
-	// Said at once: the face cuts who has a second after he was accepted said nothing.
+	// Sent at once: a connection on which no request comes within a second is closed.
 	const request = "GET /readyz/heavy/h1 HTTP/1.0\r\n\r\n"
 	_, err = io.WriteString(http, request)
 	require.NoError(t, err)

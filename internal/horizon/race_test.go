@@ -80,7 +80,7 @@ func TestStress_PublicationsTakeTurns(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				runtime.Gosched() // or each turn of the clock is one of its time slices, on one processor
+				runtime.Gosched() // on one processor the publishers would wait for its time slice to end, at every reading
 			}
 		}
 	})

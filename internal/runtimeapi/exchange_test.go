@@ -48,7 +48,7 @@ func TestExchangeFailures(t *testing.T) {
 				t.Parallel()
 				o := Options{Timeout: time.Minute, MaxAnswer: 64 << 10}
 				if tc.want == ErrTimeout {
-					o.Timeout = time.Second // none of it may go by before the command is sent
+					o.Timeout = time.Second // enough for the command to be sent in it
 				}
 				i := serve(t, network, tc.handle).instance(o)
 

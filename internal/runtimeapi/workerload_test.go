@@ -212,7 +212,7 @@ func TestGoneAndUnreadableWorkersAreToldApart(t *testing.T) {
 			}
 			o := Options{Timeout: time.Minute, MaxAnswer: 64 << 10}
 			if tc.want == ErrTimeout {
-				o.Timeout = time.Second // none of it may go by before the command is sent
+				o.Timeout = time.Second // enough for the command to be sent in it
 			}
 			i := mastered(t, func(c net.Conn, line string) {
 				if tc.proc || !strings.HasPrefix(line, "show proc") {

@@ -33,7 +33,8 @@ func (w *world) waitLeft(state string, streams int) {
 }
 
 // endless is a stream on heavy that has begun, and goes on until the engine is told to
-// hurry: what it is there for may take as long as the machine likes.
+// hurry. It lasts two minutes if it is not told: longer than any test needs it, also on a
+// busy machine.
 func (w *world) endless() *lab.Stream {
 	w.t.Helper()
 	s := w.Stream(w.t.Context(), "heavy", 600, 200*time.Millisecond)
@@ -41,18 +42,19 @@ func (w *world) endless() *lab.Stream {
 	return s
 }
 
-// begun waits for a stream's first token. One that is refused never has any.
+// begun waits for a stream's first token. One that is refused never has any, and ends.
 func (w *world) begun(s *lab.Stream) {
 	w.t.Helper()
 	select {
 	case <-s.Started:
 	case err := <-s.Ended:
-		require.NoError(w.t, err)
+		require.Fail(w.t, "the stream has ended", "%v", err)
 	}
 }
 
-// drainOutlasted runs a drain into its timeout, since a stream runs, and then one that
-// ends with the stream. It returns what the first one has shown.
+// drainOutlasted runs a drain that must reach its timeout, patience, because s still runs;
+// then lets s end, and runs a drain that must end as done. It returns the progress that the
+// first one printed.
 func (w *world) drainOutlasted(s *lab.Stream, patience string) (progress string) {
 	w.t.Helper()
 	out, progress, code := w.CLI(w.t.Context(), "drain", "heavy", "--timeout", patience)

@@ -71,7 +71,7 @@ func TestFault08_OneOfThreeHAProxiesFailsDuringAReadmit(t *testing.T) {
 			}
 			return nil
 		}))
-		// From here on nobody else probes heavy.
+		// The readmit has begun: the next probe of heavy is its own.
 		again, readmits := f.heavy.Hold(engine.Models)
 		defer again()
 		release()
@@ -116,8 +116,8 @@ func TestFault11_AllCLISlotsAreTaken(t *testing.T) {
 // says otherwise.
 const slots = 10
 
-// takeSlots holds every CLI connection that HAProxy serves. One more waits: it comes
-// before tier-agent's next, so that a slot which that has just now is not its own again.
+// takeSlots holds every CLI connection that HAProxy serves, and has one more wait: where
+// tier-agent has a slot at this moment, that one gets it next, and not tier-agent again.
 func (f *fault) takeSlots(h *lab.HAProxy) (free func()) {
 	f.t.Helper()
 	var taken []net.Conn
@@ -130,7 +130,8 @@ func (f *fault) takeSlots(h *lab.HAProxy) (free func()) {
 	served := make(chan struct{}, slots+1)
 	for range cap(served) {
 		var c net.Conn
-		// As many as it serves may wait to be accepted, and no more.
+		// The socket's backlog holds few more than that: until HAProxy accepts, a further
+		// connect fails.
 		require.NoError(f.t, lab.Within(10*time.Second, func() (err error) {
 			c, err = net.DialTimeout("unix", h.RuntimeSocket(), 5*time.Second)
 			return err

@@ -74,7 +74,7 @@ func TestFault14_AnEditedPortNeverBorrowsEvidence(t *testing.T) {
 		}
 		probeAt := func(port int) {
 			f.t.Helper()
-			f.checked() // the first check of a new worker that fails would close fast
+			f.checked() // else a new worker's first check of fast may fail, and that closes it
 			require.NoError(f.t, f.AgentProc.Stop(20*time.Second))
 			f.Ports.Heavy = port
 			require.NoError(f.t, f.StartAgent(f.t.Context()))

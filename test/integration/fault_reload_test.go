@@ -92,7 +92,7 @@ func TestFault04_HAProxyIsKilledWhileHeavyIsQuiesced(t *testing.T) {
 						require.NoError(f.t, f.StartAgent(f.t.Context()))
 					}
 					f.waitStatus("fast", http.StatusOK)
-					f.checked() // the first check may yet be one that tier-agent's start keeps waiting
+					f.checked() // the first check may still wait for the answer of a tier-agent that has just started
 					f.fastTraffic.rule.Store(mustServe)
 				}
 				f.readmitHeavy()

@@ -22,8 +22,8 @@ func TestG10_AnOperatorsDrainAndMaintSurviveTwentyPolls(t *testing.T) {
 		t.Run(state, func(t *testing.T) {
 			onEach(t, func(t *testing.T, haproxy string) {
 				w := newWorld(t, haproxy, "")
-				// What the operator has set. The status may say "DOWN (agent)" instead, once the
-				// agent has answered for a quiesced tier.
+				// What the operator has set is in the mask. The status may say "DOWN (agent)" in its
+				// place, once the agent has answered for a quiesced tier.
 				stands := func() {
 					t.Helper()
 					assert.Equal(t, mask, w.admin(w.HAProxies[0], "heavy", "h1"))

@@ -97,8 +97,9 @@ func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 	return w
 }
 
-// serves waits until the world is whole. Both tiers may serve up to a second before
-// tier-agent, which was there first, looks at HAProxy and knows its addresses.
+// serves waits until both tiers serve and tier-agent has read every HAProxy. It starts
+// before them and looks once a second, so that the tiers may serve before it knows the
+// addresses that HAProxy sends to.
 func (w *world) serves() {
 	w.t.Helper()
 	w.waitStatus("heavy", http.StatusOK)
@@ -229,7 +230,7 @@ func readStat(h *lab.HAProxy, backend, server string) (map[string]string, error)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, text)
 	}
-	for _, row := range rows { // the first is that of the columns' names
+	for _, row := range rows { // the first has the names of the columns
 		of := map[string]string{}
 		for n, column := range rows[0] {
 			of[column] = row[n]

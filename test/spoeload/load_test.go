@@ -80,7 +80,8 @@ func TestAFrameIDComesRoundAgain(t *testing.T) {
 	c, err := net.Dial("unix", addr)
 	require.NoError(t, err)
 	defer c.Close()
-	// More frames than ids are left: they go out at once, however little time there is.
+	// There are more frames at once than ids are left, so that the ids come round however
+	// little time there is.
 	s := newSession(c, Load{Depth: 40, Tiers: tiers})
 	s.next = maxID - 30
 	rest := bytes.Clone(s.slots[0].frame[head+2*idSize:])
