@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func TestStatusSaysDrainingWhileAStreamRuns(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if now := w.status().HAProxy[0]; pidText(now.PID) != pid {
+			if now := w.status().HAProxy[0]; strconv.Itoa(now.PID) != pid {
 				return fmt.Errorf("worker %d", now.PID)
 			}
 			return nil

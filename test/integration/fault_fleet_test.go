@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,7 +162,7 @@ func (f *fault) awaitDrained(n int) {
 	f.t.Helper()
 	require.NoError(f.t, lab.Within(20*time.Second, func() error {
 		for _, h := range f.HAProxies[:n] {
-			if row := f.admin(h, "heavy", "h1"); !contains(row, " 8 ") {
+			if row := f.admin(h, "heavy", "h1"); !strings.Contains(row, " 8 ") {
 				return fmt.Errorf("%s: %s", h.Name, row)
 			}
 		}

@@ -13,8 +13,6 @@ import (
 	"tier-agent/test/lab"
 )
 
-func contains(text, part string) bool { return strings.Contains(text, part) }
-
 // admin is " MASK " of one server on one HAProxy, by its own CLI.
 func (w *world) admin(h *lab.HAProxy, backend, server string) string {
 	text, err := h.Runtime("show servers state " + backend)
@@ -34,7 +32,7 @@ func (f *fault) waitRow(part string) {
 	f.t.Helper()
 	require.NoError(f.t, lab.Within(10*time.Second, func() error {
 		text, err := os.ReadFile(f.HAProxies[0].StateFile())
-		if err == nil && !contains(string(text), part) {
+		if err == nil && !strings.Contains(string(text), part) {
 			err = assert.AnError
 		}
 		return err
@@ -51,7 +49,7 @@ func TestFault10_AnOperatorsHandsAreRespected(t *testing.T) {
 		held := func() {
 			f.t.Helper()
 			require.NoError(f.t, lab.Within(15*time.Second, func() error {
-				if h := f.status().HAProxy[0].Holds; len(h) != 1 || !contains(h[0], "heavy/h1 is maint") {
+				if h := f.status().HAProxy[0].Holds; len(h) != 1 || !strings.Contains(h[0], "heavy/h1 is maint") {
 					return assert.AnError
 				}
 				return nil

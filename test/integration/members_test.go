@@ -286,10 +286,10 @@ func TestMembers_EachSlotAsksForItself(t *testing.T) {
 		second.SetModel(lab.FastModel)
 		for _, when := range []string{"at first", "after a reload"} {
 			f.waitStat("heavy", "h2", func(row map[string]string) bool {
-				return contains(row["last_agt"], "identity_mismatch") && row["status"] != "UP"
+				return strings.Contains(row["last_agt"], "identity_mismatch") && row["status"] != "UP"
 			}, when+" the agent says of the second that it is not ready")
 			f.waitStat("heavy", "h1", func(row map[string]string) bool {
-				return contains(row["last_agt"], "up") && row["status"] == "UP"
+				return strings.Contains(row["last_agt"], "up") && row["status"] == "UP"
 			}, when+" it says of the first that it is")
 			if when == "at first" {
 				require.NoError(t, f.Reload())

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -10,8 +9,6 @@ import (
 
 	"tier-agent/test/lab"
 )
-
-func pidText(pid int) string { return strconv.Itoa(pid) }
 
 // stopProcess holds a process that this test started, until resume.
 func stopProcess(t *testing.T, pid int) (resume func()) {

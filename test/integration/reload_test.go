@@ -195,7 +195,7 @@ func TestReloadKeepsWhatIsQuiesced(t *testing.T) {
 		}
 		require.NoError(f.t, os.WriteFile(file, []byte(strings.Join(without, "")), 0o600))
 		assert.Equal(f.t, []string{"heavy"}, f.reload(0).Removed)
-		f.waitStat("heavy", "h1", func(row map[string]string) bool { return contains(row["last_agt"], "unknown_tier") }, "HAProxy hears that there is no such tier")
+		f.waitStat("heavy", "h1", func(row map[string]string) bool { return strings.Contains(row["last_agt"], "unknown_tier") }, "HAProxy hears that there is no such tier")
 		require.NoError(f.t, f.HAProxies[0].Reload())
 		f.settle(f.heavyTraffic, 20)
 		st := f.status()

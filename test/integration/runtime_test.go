@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestRuntimeClientAgreesWithAnIndependentWitness(t *testing.T) {
 		require.NoError(t, err)
 		pid, err := w.WorkerPID()
 		require.NoError(t, err)
-		assert.Equal(t, pid, pidText(info.PID))
+		assert.Equal(t, pid, strconv.Itoa(info.PID))
 	})
 }
 
