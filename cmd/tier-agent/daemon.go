@@ -141,6 +141,12 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	background.Go(stage("haproxy watcher", func() error { return watcher.Run(probes) }))
 	background.Go(stage("readiness", func() error { return whole.run(probes, ready) }))
 	background.Go(stage("activations", func() error { return activated.run(probes) }))
+	compared := make(chan struct{})
+	background.Go(func() error {
+		defer close(compared)
+		controller.Compare(probes)
+		return nil
+	})
 	log.Info("starting", "version", version, "tiers", len(cfg.Tiers), "haproxy", len(cfg.HAProxy),
 		"agent_check", ls.agent.Addr().String(), "http", ls.http.Addr().String(), "spoe", addresses(ls.spoe), "admin", ls.admin.Addr().String())
 	// The gate answers HAProxy's check of it from the start, so that another one is
@@ -151,7 +157,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	// A face that opened although the start was broken off would tell the
 	// connections in its queue that nothing is ready.
 	served := false
-	if began := time.Now(); awaitFirstRound(ctx, monitor, cfg.StartBudget, log) {
+	if began := time.Now(); awaitFirstRound(ctx, monitor, compared, cfg.StartBudget, log) {
 		served = true
 		close(ready)
 		answering.Go(stage("agent-check", func() error { return agent.Serve(faces, ls.agent) }))
@@ -192,14 +198,27 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	return nil
 }
 
+// compareShare of the start budget is what a start waits for the HAProxies' addresses:
+// 0.25 s of the 2 s that are the default. One that answers takes some milliseconds, and
+// for one that hangs the others are not kept longer than a request may wait in the gate.
+const compareShare = 8
+
 // awaitFirstRound waits until every server has been probed once, but no longer
-// than the budget. It reports false where ctx has ended.
-func awaitFirstRound(ctx context.Context, monitor *tier.Monitor, budget time.Duration, log *slog.Logger) bool {
+// than the budget, and until it is known where the HAProxies send to: evidence about
+// another address must not be the first thing that they hear (G11). It reports false
+// where ctx has ended.
+func awaitFirstRound(ctx context.Context, monitor *tier.Monitor, compared <-chan struct{}, budget time.Duration, log *slog.Logger) bool {
+	late := time.After(budget / compareShare)
 	select {
 	case <-monitor.FirstRound():
 	case <-time.After(budget):
 		log.Warn("the first round of probes has not ended in its budget; servers without evidence are answered probe_pending",
 			"start_budget", budget.String())
+	case <-ctx.Done():
+	}
+	select {
+	case <-compared:
+	case <-late:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -88,6 +89,53 @@ func TestStartBudget(t *testing.T) {
 	release()
 	d.awaitReady(t, "heavy")
 	assert.Equal(t, "ready up 100%\n", d.poll("heavy/h1"))
+	d.end(t)
+}
+
+// G11: whoever connects before it is known where HAProxy sends to waits for that. A
+// start beside one that sends elsewhere would else admit on evidence about another
+// address, for as long as a look takes.
+//
+// Control: with compared not awaited in awaitFirstRound, the answer was 200, at once.
+func TestG11_NoAnswerBeforeHAProxysAddressesAreKnown(t *testing.T) {
+	e, h := newEngine(t), newEdge(t)
+	h.fills("s1", "127.0.0.1:9")
+	release := h.hold()
+	defer release()
+	d := start(t, configure(t, fmt.Sprintf(`
+haproxy: [{name: edge, runtime: "unix:%s"}]
+tiers:
+  - {name: heavy, servers: [{server: gpu/s1, url: "%s"}]}
+`, h.path, e.url)))
+	d.awaitLog(t, `"msg":"evidence changed","tier":"heavy","server":"gpu/s1","ready":true`)
+	answer := make(chan string, 1)
+	go func() { answer <- d.check("/readyz/gpu/s1") }()
+	select {
+	case got := <-answer:
+		t.Fatalf("answered without a look at HAProxy: %s", got)
+	case <-time.After(100 * time.Millisecond): // only makes the control sharper
+	}
+	release()
+	assert.Equal(t, unavailable, <-answer)
+	assert.Equal(t, "down # address_mismatch\n", d.poll("gpu/s1"))
+	d.end(t)
+}
+
+// A HAProxy that hangs holds a start up for a share of its budget.
+//
+// Control: without late in awaitFirstRound, it served when the look had failed.
+func TestG9_AHAProxyThatHangsHoldsNoStartUp(t *testing.T) {
+	e, h := newEngine(t), newEdge(t)
+	defer h.hold()()
+	cfg := configure(t, fmt.Sprintf(`
+haproxy: [{name: edge, runtime: "unix:%s"}]
+tiers:
+  - {name: heavy, servers: [{server: gpu/s1, url: "%s"}]}
+`, h.path, e.url))
+	cfg.StartBudget = 800 * time.Millisecond
+	d := start(t, cfg)
+	d.awaitReady(t, "heavy")
+	assert.NotContains(t, d.log.String(), "haproxy cannot be read", "the look is not over")
 	d.end(t)
 }
 

@@ -25,6 +25,7 @@ type edge struct {
 	at     map[string]string // server -> address
 	admin  map[string]runtimeapi.AdminState
 	opened []string
+	held   chan struct{} // where not nil, nothing is answered until it is closed
 }
 
 func newEdge(t testing.TB) *edge {
@@ -46,12 +47,30 @@ func newEdge(t testing.TB) *edge {
 			all.Go(func() {
 				defer conn.Close()
 				if line, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
+					h.wait()
 					_, _ = io.WriteString(conn, h.answer(strings.TrimSpace(line)))
 				}
 			})
 		}
 	})
 	return h
+}
+
+// hold keeps every answer until release.
+func (h *edge) hold() (release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held = make(chan struct{})
+	return sync.OnceFunc(func() { close(h.held) })
+}
+
+func (h *edge) wait() {
+	h.mu.Lock()
+	held := h.held
+	h.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 }
 
 // fills gives a slot a host; "" for none.

@@ -18,6 +18,16 @@ import (
 // lookUpWithin bounds the look-up of a probe URL's host name.
 const lookUpWithin = time.Second
 
+// Compare looks at every HAProxy, and holds where it sends to against where evidence is
+// from. Reconcile does so after each look; this is for who does not want to wait for one.
+// There must be a Watcher.
+func (c *Controller) Compare(ctx context.Context) {
+	c.o.Watcher.Look(ctx)
+	for _, o := range c.o.Watcher.Observed() {
+		c.compare(ctx, o)
+	}
+}
+
 // compare holds the addresses that one HAProxy sends to against those that
 // evidence is about (G11), and tells the model. A name that does not resolve is
 // compared with nothing, as no probe of it can pass either.
@@ -127,10 +137,7 @@ func (r *run) sameAddress(ctx context.Context, setAddress bool) *Result {
 		return keep(r.refuse(CodeAddress, "%s stays quiesced: evidence is about another address than the one that HAProxy sends to (%s); correct one of them, say --set-address to change HAProxy's, or declare it with address: separate", r.Target, strings.Join(wrong, "; ")))
 	}
 	if setAddress && r.o.Watcher != nil {
-		r.o.Watcher.Look(ctx)
-		for _, o := range r.o.Watcher.Observed() {
-			r.compare(ctx, o)
-		}
+		r.Compare(ctx)
 	}
 	return nil
 }
