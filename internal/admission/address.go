@@ -18,6 +18,12 @@ import (
 // lookUpWithin bounds the look-up of a probe URL's host name.
 const lookUpWithin = time.Second
 
+// comparison is what came of one look at a HAProxy.
+type comparison struct {
+	at    time.Time         // of the look
+	wrong map[string]string // server -> the address that it sends to instead
+}
+
 // Compare looks at every HAProxy, and holds where it sends to against where evidence is
 // from. Reconcile does so after each look; this is for who does not want to wait for one.
 // There must be a Watcher.
@@ -49,12 +55,15 @@ func (c *Controller) compare(ctx context.Context, o Observed) {
 		return // of servers that may be others now; Replace compares by itself
 	}
 	before := c.elsewhere[o.Instance]
-	c.elsewhere[o.Instance] = wrong
-	for name := range before {
+	if o.At.Before(before.at) {
+		return // looking names up has taken longer than the next look
+	}
+	c.elsewhere[o.Instance] = comparison{o.At, wrong}
+	for name := range before.wrong {
 		c.o.Model.SetElsewhere(name, c.anywhere(name))
 	}
 	for name, at := range wrong {
-		if before[name] != at {
+		if before.wrong[name] != at {
 			c.o.Log.Warn("haproxy sends to another address than the one that is probed", "haproxy", o.Instance, "server", name)
 		}
 		c.o.Model.SetElsewhere(name, true)
@@ -64,8 +73,8 @@ func (c *Controller) compare(ctx context.Context, o Observed) {
 // anywhere reports whether some HAProxy sends the server's requests elsewhere.
 // mu must be held.
 func (c *Controller) anywhere(name string) bool {
-	for _, wrong := range c.elsewhere {
-		if wrong[name] != "" {
+	for _, one := range c.elsewhere {
+		if one.wrong[name] != "" {
 			return true
 		}
 	}

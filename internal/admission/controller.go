@@ -60,9 +60,9 @@ type Controller struct {
 	complaints map[string]string      // what reconciling has complained about last
 	leftovers  map[place]leftover     // our drains that a reload may bring back
 	names      map[place]process      // whose agent-check sends the server's own name
-	// elsewhere are the servers that a HAProxy sends to another address than the
-	// probes: instance, then server, then that address.
-	elsewhere map[string]map[string]string
+	// elsewhere are the servers that each instance sends to another address than the
+	// probes.
+	elsewhere map[string]comparison
 }
 
 // zeroReads is how many reads in a row must find nothing before a drain ends:
@@ -94,7 +94,7 @@ func New(o Options) *Controller {
 		complaints: map[string]string{},
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
-		elsewhere:  map[string]map[string]string{},
+		elsewhere:  map[string]comparison{},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,4 +95,24 @@ func TestG11_ALookOverAReplacementSaysNothing(t *testing.T) {
 	close(answer)
 	<-ended
 	assert.Equal(t, tier.ReasonElsewhere, l.proven(t).Reason)
+}
+
+// Of two looks the later one counts, whichever has been compared first: looking names up
+// may take a while, and a reload of HAProxy falls in between.
+//
+// Control: with the times not compared the mismatch was forgotten until the next look.
+func TestG11_AnEarlierLookEndsNoMismatch(t *testing.T) {
+	l := newLab(t)
+	l.watchingAddresses(t)
+	earlier := l.o.Watcher.Observed()[0]
+	later := earlier
+	later.At = earlier.At.Add(time.Second)
+	later.Addresses = map[string]netip.AddrPort{"chat/a1": netip.MustParseAddrPort("127.0.0.1:9002")}
+	l.compare(t.Context(), later)
+	l.compare(t.Context(), earlier)
+	assert.Equal(t, tier.ReasonElsewhere, l.proven(t).Reason)
+	l.compare(t.Context(), later)
+	later.At, later.Addresses = later.At.Add(time.Second), earlier.Addresses
+	l.compare(t.Context(), later)
+	assert.True(t, l.proven(t).Admit)
 }
