@@ -152,10 +152,15 @@ func serveEngine(t *testing.T, port int, model string) *engine.Engine {
 	return serveEngineAt(t, fmt.Sprintf("127.0.0.1:%d", port), model)
 }
 
+// serveEngineAt may be asked for an address that another listener has just left. A process
+// that a parallel test starts has that one, too, between its fork and its exec.
 func serveEngineAt(t *testing.T, address, model string) *engine.Engine {
 	t.Helper()
-	ln, err := net.Listen("tcp", address)
-	require.NoError(t, err)
+	var ln net.Listener
+	require.NoError(t, lab.Within(10*time.Second, func() (err error) {
+		ln, err = net.Listen("tcp", address)
+		return err
+	}))
 	return serveEngineThrough(t, ln, model)
 }
 
