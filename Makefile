@@ -13,7 +13,7 @@ export GOFLAGS := $(shell go env GOFLAGS) -buildvcs=false
 # A path of our own: what is installed on the machine is not touched.
 export TIER_AGENT_HAPROXY_DIR ?= $(CURDIR)/.haproxy
 
-.PHONY: build demo test haproxies unit integration soak fuzz bench lint clean
+.PHONY: build demo gotest test test-again haproxies unit integration soak fuzz bench lint clean
 
 build: ## the static binary, and the demo engine
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/tier-agent ./cmd/tier-agent
@@ -23,24 +23,34 @@ demo: build ## the main job on real HAProxy; DEMO=once plays the story and ends,
 	go build -trimpath -o bin/demo ./test/demo
 	haproxy=$$(scripts/haproxy.sh system) && exec bin/demo -parent $$PPID -haproxy "$$haproxy"
 
-test: haproxies unit integration ## everything
+# Each part runs even when another fails. bin/failed lists the tests that failed, and why.
+test: gotest haproxies ## everything
+	bin/gotest begin unit integration
+	$(MAKE) -k unit integration
+
+test-again: gotest ## what bin/failed lists, alone; a broken guarantee is never run again
+	$(TEST_ENV) bin/gotest again -- -race -timeout 16m
+
+gotest:
+	@go build -trimpath -o bin/gotest ./test/gotest
+
+TEST_ENV = CGO_ENABLED=1 TIER_AGENT_HAPROXY_VERSIONS='$(HAPROXY_VERSIONS)' TIER_AGENT_RAN_ON=$(CURDIR)/bin/ran-on
 
 haproxies: ## the HAProxy versions, from Debian's packages into a folder of ours
 	scripts/haproxy.sh install $(HAPROXY_VERSIONS)
 
 # On two cores that build and test several packages side by side, one with properties on
 # real sockets and files comes near Go's default limit of 10 minutes for a package.
-unit: ## every package, under the race detector
+unit: gotest ## every package, under the race detector
 	scripts/need.sh gcc
-	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v /test/integration)
+	$(TEST_ENV) bin/gotest run unit -- -race -timeout 20m $$(go list ./... | grep -v /test/integration)
 
 # Three at once, one for each version: what they do most is wait, and with go's default,
 # the number of cores, two versions run and the third comes after them.
-integration: build haproxies ## real HAProxy, real sockets, each version
+integration: gotest build haproxies ## real HAProxy, real sockets, each version
 	scripts/need.sh gcc
 	@rm -f bin/ran-on
-	CGO_ENABLED=1 TIER_AGENT_HAPROXY_VERSIONS='$(HAPROXY_VERSIONS)' TIER_AGENT_RAN_ON=$(CURDIR)/bin/ran-on \
-		go test -race -count=1 -parallel 3 -timeout 16m ./test/integration/...
+	$(TEST_ENV) bin/gotest run integration -- -race -count=1 -parallel 3 -timeout 16m ./test/integration/...
 	@echo "integration tests ran on HAProxy: $$(sort -uV bin/ran-on | paste -sd, | sed 's/,/, /g')"
 
 soak: build haproxies ## the fault tests at full length, and their table

@@ -1,0 +1,5 @@
+package hangs
+
+import "testing"
+
+func TestHangs(t *testing.T) { <-t.Context().Done() }

@@ -1,0 +1,5 @@
+package unbuilt
+
+import "testing"
+
+func TestUnbuilt(t *testing.T) { undefined() }
