@@ -21,6 +21,7 @@ import (
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 const pooled = `
@@ -61,8 +62,8 @@ func TestSpecsOfMembers(t *testing.T) {
 	a, b := of("192.0.2.1:9"), of("192.0.2.2:9")
 	s := a.Servers[0]
 	assert.Equal(t, []any{"gpu/s1", 100, "192.0.2.1:9", "https://192.0.2.1:8443/e"}, []any{s.FullName(), s.Weight, s.Address.String(), s.Target.URL.String()})
-	assert.NotEqual(t, s.Subject, b.Servers[0].Subject, "evidence about another host is void")
-	assert.NotEqual(t, s.Subject, of("192.0.2.1:10").Servers[0].Subject)
+	assert.NotEqual(guarantee.T(t), s.Subject, b.Servers[0].Subject, "evidence about another host is void")
+	assert.NotEqual(guarantee.T(t), s.Subject, of("192.0.2.1:10").Servers[0].Subject)
 	assert.Equal(t, &tier.Members{Backend: "gpu"}, a.Members)
 	assert.Nil(t, specs(cfg, nil)[2].Members)
 }
@@ -129,7 +130,7 @@ func TestRowsOfMembers(t *testing.T) {
 					names = append(names, r.Server)
 				}
 			}
-			assert.Equal(t, c.want, strings.Join(names, " "))
+			assert.Equal(guarantee.T(t), c.want, strings.Join(names, " "))
 		})
 	}
 }
@@ -163,7 +164,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	h.fills("s1", "")
 	h.fills("s2", "")
 	d.awaitLog(t, `"tier":"pool","members":0,"were":`)
-	assert.Equal(t, unavailable, d.check("/readyz/pool"))
+	assert.Equal(guarantee.T(t), unavailable, d.check("/readyz/pool"))
 	d.end(t)
 }
 
@@ -184,7 +185,7 @@ func TestAReloadThatIsAboutMembers(t *testing.T) {
 
 	f.tiers(t, probed("light", e, "light"), strings.Replace(gpuPool, "backend: gpu", "backend: none", 1))
 	require.Equal(t, admission.Done, d.reload(t).Outcome)
-	assert.Equal(t, unavailable, d.check("/readyz/pool"))
+	assert.Equal(guarantee.T(t), unavailable, d.check("/readyz/pool"))
 
 	f.tiers(t, probed("light", e, "light"))
 	r = d.reload(t)

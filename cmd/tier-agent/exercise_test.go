@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lab "tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 )
 
 // exercisedTier is a daemon with one tier, exercised at the interval. The file
@@ -49,7 +50,7 @@ func TestAnEngineThatIsHealthyBeforeItIsLoaded(t *testing.T) {
 			before := e.Requests(lab.Models)
 			require.Eventually(t, func() bool { return e.Requests(lab.Models) > before+3 }, deadline, tick)
 			assert.Equal(t, answer, d.poll("heavy/h1"), "whatever else passes")
-			assert.Equal(t, unavailable, d.check("/readyz/heavy"))
+			assert.Equal(guarantee.T(t), unavailable, d.check("/readyz/heavy"))
 
 			e.SetLoaded(true)
 			d.awaitReady(t, "heavy")
@@ -72,7 +73,7 @@ func TestAReadmitRunsTheExercise(t *testing.T) {
 	r := cli("--socket", d.socket, "readmit", "heavy")
 	assert.NotZero(t, r.code)
 	assert.Contains(t, r.out+r.err, "heavy/h1: exercise_http_500")
-	assert.Equal(t, unavailable, d.check("/readyz/heavy"))
+	assert.Equal(guarantee.T(t), unavailable, d.check("/readyz/heavy"))
 	e.Reset()
 	asked := e.Requests(lab.Chat)
 	r = cli("--socket", d.socket, "readmit", "heavy")

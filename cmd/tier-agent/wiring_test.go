@@ -12,6 +12,7 @@ import (
 	"tier-agent/internal/agentcheck"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 const wired = `
@@ -91,7 +92,7 @@ func TestSubject(t *testing.T) {
 		"a weight":         ", metadata: {path: /info, fields: {build: a}, weight: boot}",
 	} {
 		s := of("tiers: [{name: t, " + server + rest + "}]")
-		assert.Empty(t, subjects[s], "%s is as %s", name, subjects[s])
+		assert.Empty(guarantee.T(t), subjects[s], "%s is as %s", name, subjects[s])
 		subjects[s] = name
 	}
 	with := func(rest string) string { return of("tiers: [{name: t, " + server + rest + "}]") }
@@ -145,7 +146,7 @@ func TestExerciseSubjectAndManner(t *testing.T) {
 		assert.Empty(t, all[x], "%s is as %s", rest, all[x])
 		all[x] = rest
 		if subject {
-			assert.Empty(t, subjects[x.Subject], "%s is as %s", rest, subjects[x.Subject])
+			assert.Empty(guarantee.T(t), subjects[x.Subject], "%s is as %s", rest, subjects[x.Subject])
 			subjects[x.Subject] = rest
 		} else {
 			assert.Equal(t, plain.Exercise.Subject, x.Subject, rest)
@@ -169,7 +170,7 @@ func TestAgentSource(t *testing.T) {
 	_, err = model.Close(tier.Target{Tier: "heavy"}, tier.Closure{})
 	require.NoError(t, err)
 	state, _ = source.AgentState([]byte("b/h2"))
-	assert.True(t, state.Quiesced)
+	assert.True(guarantee.T(t), state.Quiesced)
 	_, known = source.AgentState([]byte("b/h3"))
 	assert.False(t, known)
 }

@@ -13,6 +13,7 @@ import (
 	"tier-agent/internal/fence"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // inBackground runs a transition; the channel brings its result.
@@ -37,9 +38,9 @@ func TestReadmitAndDrainAreRefusedDuringADrain(t *testing.T) {
 			assert.Equal(t, CodeBusy, r.Code)
 			assert.Equal(t, "a drain of this tier is running; nothing was changed", r.Message)
 		}
-		assert.True(t, l.closed(t, llm))
+		assert.True(guarantee.T(t), l.closed(t, llm))
 		assert.Equal(t, before, l.generation(t, llm))
-		assert.Empty(t, l.journal.with("probe", "set server"))
+		assert.Empty(guarantee.T(t), l.journal.with("probe", "set server"))
 	}))
 	assert.Equal(t, Done, r.Outcome)
 	assert.Equal(t, Done, l.readmit(t, llm).Outcome)
@@ -51,11 +52,11 @@ func TestQuiesceRunsBesideADrain(t *testing.T) {
 	r := l.drain(t, gpu1, each(func(read int, _ Progress) {
 		if read == 1 {
 			assert.Equal(t, Done, l.quiesce(t, llm, "swap").Outcome)
-			assert.Equal(t, bothDrained, l.states("llm/gpu2"))
+			assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu2"))
 		}
 	}))
 	assert.Equal(t, Done, r.Outcome, "the drain goes on")
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // A quiesce that began beside a drain outlives it. Until it has ended no readmit
@@ -223,7 +224,7 @@ func TestOperatorsAtOnceLeaveNothingHalfOpen(t *testing.T) {
 			for range 15 {
 				q := l.quiesce(t, target, "swap")
 				assert.Equal(t, Done, q.Outcome, q.Message)
-				assert.True(t, q.Quiesced)
+				assert.True(guarantee.T(t), q.Quiesced)
 				r := l.readmit(t, target)
 				if r.Outcome != Done {
 					assert.Contains(t, []string{
@@ -249,7 +250,7 @@ func TestOperatorsAtOnceLeaveNothingHalfOpen(t *testing.T) {
 	l.watching(t)
 	l.turn(t)
 	l.shut(t)
-	assert.True(t, l.closed(t, gpu1))
+	assert.True(guarantee.T(t), l.closed(t, gpu1))
 	r := l.readmit(t, llm)
 	assert.Equal(t, Done, r.Outcome, r.Message)
 	r = l.readmit(t, gpu1)

@@ -17,6 +17,7 @@ import (
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 var (
@@ -148,7 +149,7 @@ func (p *pooled) serving(t testing.TB, hosts ...string) {
 // is asserts how a slot is on both HAProxies.
 func (p *pooled) is(t testing.TB, slot, state string) {
 	t.Helper()
-	assert.Equal(t, [2]string{state, state}, p.states(slot), slot)
+	assert.Equal(guarantee.T(t), [2]string{state, state}, p.states(slot), slot)
 }
 
 // intentsAre asserts what the intents are about, as "server address", with "gone" where
@@ -159,7 +160,7 @@ func (p *pooled) intentsAre(t testing.TB, want ...string) {
 	for _, r := range p.intents.store.All() {
 		got = append(got, strings.TrimSpace(r.Server+" "+r.Addresses[r.Server]+map[bool]string{true: " gone"}[r.Gone]))
 	}
-	assert.ElementsMatch(t, want, got)
+	assert.ElementsMatch(guarantee.T(t), want, got)
 }
 
 // next is the pool after a kill, over what is on disk. As the daemon does it asks who

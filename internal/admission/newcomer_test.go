@@ -12,6 +12,7 @@ import (
 	"tier-agent/internal/members"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 var wrongModel = probe.Result{Reason: "identity_mismatch"}
@@ -23,7 +24,7 @@ func TestANewcomerIsOpenedOnEvidenceAlone(t *testing.T) {
 	p.prober.says(hostA+"/", wrongModel)
 	p.prove(t, "gpu/s1")
 	p.is(t, "gpu/s1", asStarted)
-	assert.Empty(t, p.journal.with("set server gpu/s1 state"))
+	assert.Empty(guarantee.T(t), p.journal.with("set server gpu/s1 state"))
 
 	p.prober.says(hostA+"/", passed)
 	p.prove(t, "gpu/s1")
@@ -76,7 +77,7 @@ func TestANewcomerWaitsForWhoIsQuiesced(t *testing.T) {
 			p.quiesced(t, aim)
 			p.prove(t, "gpu/s1")
 			p.is(t, "gpu/s1", asStarted)
-			assert.Empty(t, p.journal.with("set server gpu/s1 state"))
+			assert.Empty(guarantee.T(t), p.journal.with("set server gpu/s1 state"))
 
 			r := p.readmit(t, aim)
 			assert.Equal(t, Done, r.Outcome, r.Message)
@@ -114,7 +115,7 @@ func TestASlotThatItsHostHasLeftIsClosed(t *testing.T) {
 	p.serving(t, hostA, hostB)
 	p.resolve(t, "gpu/s1", "")
 	p.hap1.resolve("gpu/s1", hostC)
-	assert.Equal(t, asStarted, p.hap1.state("gpu/s1").String(), "before the next look")
+	assert.Equal(guarantee.T(t), asStarted, p.hap1.state("gpu/s1").String(), "before the next look")
 	p.is(t, "gpu/s2", asOpened)
 }
 
@@ -152,7 +153,7 @@ func TestWhoComesBetweenTheLookAndTheChange(t *testing.T) {
 			})
 			p.turnOf(t, "hap1")
 			require.Less(t, left, 1, "it has come")
-			assert.Equal(t, c.was, p.hap1.state("gpu/s1").String())
+			assert.Equal(guarantee.T(t), c.was, p.hap1.state("gpu/s1").String())
 			assert.Empty(t, p.told, "nothing that was done")
 			_, known := p.openings.Get(members.Place{HAProxy: "hap1", Server: "gpu/s1"})
 			assert.False(t, known, "it has not been opened")

@@ -15,6 +15,7 @@ import (
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // Control: with reclose left out of Reconcile, each of them stayed open.
@@ -64,12 +65,12 @@ func TestG10_TheReconcilerOpensNothingAndLeavesWhatOthersClosed(t *testing.T) {
 	l.hap1.operator("chat/a1", "drain") // no intent
 	l.turn(t)
 	l.turn(t)
-	assert.Empty(t, l.journal.with("set server"))
+	assert.Empty(guarantee.T(t), l.journal.with("set server"))
 	require.Equal(t, Done, l.take(t, llm).Outcome)
 	l.journal.clear()
 	l.hap2.operator("llm/gpu2", "maint")
 	l.turn(t)
-	assert.Empty(t, l.journal.with("set server"), "nor after the intent has ended")
+	assert.Empty(guarantee.T(t), l.journal.with("set server"), "nor after the intent has ended")
 }
 
 // Control: with the look at running in try made to let it in, the reconciler
@@ -112,7 +113,7 @@ func TestTheReconcilerRunsBesideADrain(t *testing.T) {
 	<-f.met
 	l.hap2.operator("llm/gpu1", "ready")
 	l.turnOf(t, "hap2")
-	assert.Equal(t, bothDrained, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"))
 	close(f.release)
 	assert.Equal(t, Done, (<-drain).Outcome)
 }
@@ -157,7 +158,7 @@ func TestG10_WhatWasDrainedWhileWeCouldNotReadIsAHold(t *testing.T) {
 	l.turn(t)
 	assert.Equal(t, []string{"llm/gpu2 is drain(forced)"}, holdTexts(l.Holds(l.o.Watcher.Observed()[1])))
 	r := l.readmit(t, llm)
-	assert.Equal(t, CodeHeld, r.Code, r.Message)
+	assert.Equal(guarantee.T(t), CodeHeld, r.Code, r.Message)
 	assert.NotContains(t, r.Message, "gpu1", "that one was closed by us")
 }
 
@@ -174,7 +175,7 @@ func TestG8_AnInstanceThatWasReplacedBeforeItCouldBeClosedIsNotDrained(t *testin
 	next := l.afterKill(t) // whose watcher knows of no reload
 	next.watching(t)
 	r := next.drain(t, llm, nil)
-	assert.Equal(t, CodeReloaded, r.Code, r.Message)
+	assert.Equal(guarantee.T(t), CodeReloaded, r.Code, r.Message)
 	assert.Contains(t, r.Message, "haproxy hap2 was reloaded")
 }
 
@@ -209,8 +210,8 @@ func TestAnInstanceThatHangsDelaysNoOther(t *testing.T) {
 	go func() { defer close(ended); l.turnOf(t, "hap1") }()
 	<-f.met
 	l.turnOf(t, "hap2")
-	assert.Equal(t, "drain(forced)", l.hap2.state("llm/gpu1").String())
-	assert.Equal(t, "drain(forced)", l.hap2.state("llm/gpu2").String())
+	assert.Equal(guarantee.T(t), "drain(forced)", l.hap2.state("llm/gpu1").String())
+	assert.Equal(guarantee.T(t), "drain(forced)", l.hap2.state("llm/gpu2").String())
 
 	// Who waits for the reconciler is not overtaken by it.
 	readmit := inBackground(func() Result { return l.readmit(t, llm) })

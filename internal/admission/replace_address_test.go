@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // watchingAddresses gives the controller a watcher that has seen one HAProxy send
@@ -57,7 +58,7 @@ func TestG11_AnEditedAddressIsComparedAtOnce(t *testing.T) {
 	l.replace(t, at(before, "chat", "127.0.0.1:9002"))
 	a := l.proven(t)
 	assert.Equal(t, tier.ReasonElsewhere, a.Reason)
-	assert.False(t, a.Admit)
+	assert.False(guarantee.T(t), a.Admit)
 	l.replace(t, before)
 	assert.True(t, l.proven(t).Admit)
 }
@@ -94,7 +95,7 @@ func TestG11_ALookOverAReplacementSaysNothing(t *testing.T) {
 	l.replace(t, at(at(before, "bare", "second.test.:9003"), "chat", "127.0.0.1:9002"))
 	close(answer)
 	<-ended
-	assert.Equal(t, tier.ReasonElsewhere, l.proven(t).Reason)
+	assert.Equal(guarantee.T(t), tier.ReasonElsewhere, l.proven(t).Reason)
 }
 
 // Of two looks the later one counts, whichever has been compared first: looking names up
@@ -110,7 +111,7 @@ func TestG11_AnEarlierLookEndsNoMismatch(t *testing.T) {
 	later.Addresses = map[string]netip.AddrPort{"chat/a1": netip.MustParseAddrPort("127.0.0.1:9002")}
 	l.compare(t.Context(), later)
 	l.compare(t.Context(), earlier)
-	assert.Equal(t, tier.ReasonElsewhere, l.proven(t).Reason)
+	assert.Equal(guarantee.T(t), tier.ReasonElsewhere, l.proven(t).Reason)
 	l.compare(t.Context(), later)
 	later.At, later.Addresses = later.At.Add(time.Second), earlier.Addresses
 	l.compare(t.Context(), later)

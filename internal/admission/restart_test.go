@@ -17,6 +17,7 @@ import (
 	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // hooked is a store that lets the test look, or wait, before each write.
@@ -158,7 +159,7 @@ func (l *lab) drainedEverywhere(t testing.TB, names ...string) {
 	t.Helper()
 	for _, h := range l.haproxies() {
 		for _, name := range names {
-			assert.Equal(t, "drain(forced)", h.state(name).String(), "%s on %s", name, h.name)
+			assert.Equal(guarantee.T(t), "drain(forced)", h.state(name).String(), "%s on %s", name, h.name)
 		}
 	}
 }

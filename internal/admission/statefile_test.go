@@ -13,6 +13,7 @@ import (
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // files is a watcher that keeps a server-state file of each HAProxy.
@@ -66,7 +67,7 @@ func TestG7_TheStateFilesFollowBeforeACommandIsDone(t *testing.T) {
 	assert.Empty(t, f.rows(t, "hap1"))
 	require.Equal(t, Done, l.quiesce(t, llm, "swap").Outcome)
 	for _, name := range []string{"hap1", "hap2"} {
-		assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, name), "and of what is open, none")
+		assert.Equal(guarantee.T(t), []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, name), "and of what is open, none")
 	}
 	dump, _ := strings.CutSuffix(l.hap1.run("show servers state llm", &fault{}), "\n")
 	assert.Equal(t, dump, f.text(t, "hap1"), "as HAProxy dumps it, to the byte")
@@ -91,7 +92,7 @@ func TestG7_AReadmitThatClosesAgainLeavesItsRows(t *testing.T) {
 	l.Invalidate(llm)
 	close(held.release)
 	require.NotEqual(t, Done, (<-readmit).Outcome)
-	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
+	assert.Equal(guarantee.T(t), []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
 }
 
 // Control: with the look at files left out of keep, there was a file at once.
@@ -135,7 +136,7 @@ func TestAStateFileIsMadeOfWholeDumpsOfTheProcessThatRuns(t *testing.T) {
 	l.hap2.fail(fault{action: half, on: "show servers state"})
 	l.o.Watcher.Look(t.Context())
 	assert.ErrorIs(t, l.o.Watcher.Observed()[1].Err, runtimeapi.ErrIncomplete)
-	assert.Equal(t, before, f.text(t, "hap2"))
+	assert.Equal(guarantee.T(t), before, f.text(t, "hap2"))
 
 	l.hap2.with(func() { l.hap2.ending = true; clear(l.hap2.admin) })
 	l.o.Watcher.Look(t.Context())
@@ -143,7 +144,7 @@ func TestAStateFileIsMadeOfWholeDumpsOfTheProcessThatRuns(t *testing.T) {
 	assert.ErrorContains(t, seen.Err, "process 100 is being replaced")
 	assert.Empty(t, seen.StateFile, "that is no fault of the file")
 	assert.Equal(t, runtimeapi.ForcedDrain, seen.Servers["llm/gpu1"], "nor anybody's opening")
-	assert.Equal(t, before, f.text(t, "hap2"))
+	assert.Equal(guarantee.T(t), before, f.text(t, "hap2"))
 }
 
 // The emulator forgets its drains at a reload, as a HAProxy that loads no state

@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // TestHAProxy takes each kind of line through real HAProxys: all those that
@@ -76,9 +78,9 @@ func testReplies(t *testing.T, bin string) {
 	src.set("be/s1", State{Ready: true})
 	h.told(src, "be/s1", "s1")
 	h.command("set server be/s1 state drain")
-	assert.Equal(t, "8", h.told(src, "be/s1", "s1").admin)
+	assert.Equal(guarantee.T(t), "8", h.told(src, "be/s1", "s1").admin)
 	h.command("set server be/s1 state maint")
-	assert.Equal(t, "1", h.told(src, "be/s1", "s1").admin)
+	assert.Equal(guarantee.T(t), "1", h.told(src, "be/s1", "s1").admin)
 	h.command("set server be/s1 state ready")
 
 	// HAProxy's command line cannot put an LF into agent-send.
@@ -167,7 +169,7 @@ func testDrainKeepsStreams(t *testing.T, bin string) {
 	refused, err := client.Get("http://front")
 	require.NoError(t, err)
 	require.NoError(t, refused.Body.Close())
-	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
+	assert.Equal(guarantee.T(t), http.StatusServiceUnavailable, refused.StatusCode)
 
 	end()
 	rest, err := io.ReadAll(body)

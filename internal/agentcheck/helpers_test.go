@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"tier-agent/test/guarantee"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,8 +63,8 @@ func serve(tb testing.TB, src Source, o Options, ln net.Listener) (s *Server, st
 	return s, func() {
 		assert.NoError(tb, s.Shutdown(context.Background()))
 		assert.NoError(tb, <-served)
-		assert.Zero(tb, s.live)
-		assert.Empty(tb, s.peers)
+		assert.Zero(guarantee.T(tb), s.live)
+		assert.Empty(guarantee.T(tb), s.peers)
 	}
 }
 

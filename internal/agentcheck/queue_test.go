@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/accept/accepttest"
+	"tier-agent/test/guarantee"
 )
 
 // dropped says whether the server has closed the connection unanswered.
@@ -50,7 +51,7 @@ func TestCapOfOnePeer(t *testing.T) {
 		require.NoError(t, third.Close())
 		require.NoError(t, other.Close())
 		synctest.Wait()
-		assert.Empty(t, s.peers)
+		assert.Empty(guarantee.T(t), s.peers)
 		stop()
 		assert.Equal(t, map[string]int{KindRejectedPeer: 2, KindUp: 2, KindWriteError: 2}, kinds.all())
 	})

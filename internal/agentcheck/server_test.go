@@ -20,6 +20,7 @@ import (
 
 	"tier-agent/internal/accept"
 	"tier-agent/internal/accept/accepttest"
+	"tier-agent/test/guarantee"
 )
 
 // Negative control: without AfterFunc Serve never returned.
@@ -68,8 +69,8 @@ func TestShutdownCutsSilentPeers(t *testing.T) {
 	assert.ErrorIs(t, err, accept.ErrCut)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.NoError(t, <-served)
-	assert.Zero(t, s.live)
-	assert.Empty(t, s.peers)
+	assert.Zero(guarantee.T(t), s.live)
+	assert.Empty(guarantee.T(t), s.peers)
 	assert.Equal(t, map[string]int{KindUp: 1, KindWriteError: silent}, kinds.all())
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // counting is a fence whose members rise and fall like this.
@@ -102,7 +104,7 @@ func TestAGenerationsFirstObservationDecidesByItself(t *testing.T) {
 			assertRefused(t, f.Current(h1), ReasonPending)
 			assert.Zero(t, f.Current(h1).Against)
 			see(t, f, "f")
-			assert.Equal(t, "health_http_503", f.Current(h1).Reason, "the ready from before does not count")
+			assert.Equal(guarantee.T(t), "health_http_503", f.Current(h1).Reason, "the ready from before does not count")
 
 			see(t, f, "pp")
 			invalidate(f)
@@ -174,20 +176,20 @@ func TestG5_FallKeepsNothingReadyBeyondItsMaximumAge(t *testing.T) {
 	}
 	c.step(time.Nanosecond)
 	v := f.Current(h1)
-	assert.False(t, v.Ready, "with nobody probing meanwhile")
+	assert.False(guarantee.T(t), v.Ready, "with nobody probing meanwhile")
 	assert.Equal(t, "health_http_503", v.Reason, "there is newer evidence than the one that is too old")
 	assert.Equal(t, time.Nanosecond, v.Age)
 	assert.Zero(t, v.Against)
 
 	see(t, f, "p")
-	assert.Equal(t, ReasonRising, f.Current(h1).Reason, "it has fallen, and has to rise")
+	assert.Equal(guarantee.T(t), ReasonRising, f.Current(h1).Reason, "it has fallen, and has to rise")
 	see(t, f, "p")
 	assert.True(t, f.Current(h1).Ready)
 
 	c.step(maxAge + 1)
-	assert.Equal(t, ReasonStale, f.Current(h1).Reason)
+	assert.Equal(guarantee.T(t), ReasonStale, f.Current(h1).Reason)
 	see(t, f, "f")
-	assert.Equal(t, "health_http_503", f.Current(h1).Reason, "one is enough against what is too old")
+	assert.Equal(guarantee.T(t), "health_http_503", f.Current(h1).Reason, "one is enough against what is too old")
 }
 
 // One pass after a jump of the clock there and back: what had grown too old while
@@ -200,9 +202,9 @@ func TestG5_AFallByAgeIsKept(t *testing.T) {
 	c.step(2 * maxAge)
 	see(t, f, "f")
 	c.step(-2 * maxAge)
-	assert.False(t, f.Current(h1).Ready)
+	assert.False(guarantee.T(t), f.Current(h1).Ready)
 	see(t, f, "p")
-	assert.Equal(t, ReasonRising, f.Current(h1).Reason)
+	assert.Equal(guarantee.T(t), ReasonRising, f.Current(h1).Reason)
 }
 
 // Nothing has been seen to fail since: the daemon was asleep, or its clock was set.
@@ -213,7 +215,7 @@ func TestAgeAloneIsNoFall(t *testing.T) {
 	f, c := counting(t, 3, 3)
 	see(t, f, "pfp")
 	c.step(2 * maxAge)
-	assert.Equal(t, ReasonStale, f.Current(h1).Reason)
+	assert.Equal(guarantee.T(t), ReasonStale, f.Current(h1).Reason)
 	see(t, f, "p")
 	assert.True(t, f.Current(h1).Ready)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 const hostile = "zz-wire-zz"
@@ -58,8 +60,8 @@ func TestReadOnlyPaths(t *testing.T) {
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest(method, c.path, nil))
 				about := face + " " + method + " " + c.path
-				assert.Equal(t, c.code, w.Code, about)
-				assert.NotContains(t, w.Body.String(), hostile, about)
+				assert.Equal(guarantee.T(t), c.code, w.Code, about)
+				assert.NotContains(guarantee.T(t), w.Body.String(), hostile, about)
 				assert.Empty(t, w.Header().Get("Location"), about)
 				if c.body != "" {
 					assert.Equal(t, c.body+"\n", w.Body.String(), about) // net/http cuts a HEAD's
@@ -129,6 +131,6 @@ func TestRawRequests(t *testing.T) {
 		status, _, _ := strings.Cut(header, "\r\n")
 		assert.Equal(t, c.status, status, c.request)
 		assert.Equal(t, c.body, body, c.request)
-		assert.NotContains(t, string(all), hostile)
+		assert.NotContains(guarantee.T(t), string(all), hostile)
 	}
 }

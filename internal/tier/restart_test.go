@@ -15,6 +15,7 @@ import (
 
 	"tier-agent/internal/fence"
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // instances is fast with an engine that names its instance.
@@ -67,7 +68,7 @@ func TestARestartedEngineIsProbedAgainAtOnce(t *testing.T) {
 		boot.Store(1)
 		time.Sleep(1050 * time.Millisecond) // the first probe of it has ended, 1.1 s after the start
 		synctest.Wait()
-		assert.Equal(t, fence.ReasonPending, serverOf(t, m, "fast/f1").Reason)
+		assert.Equal(guarantee.T(t), fence.ReasonPending, serverOf(t, m, "fast/f1").Reason)
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		assert.True(t, serverOf(t, m, "fast/f1").Admit)
@@ -76,7 +77,7 @@ func TestARestartedEngineIsProbedAgainAtOnce(t *testing.T) {
 		told := l.since(1)
 		require.Len(t, told, 2)
 		assert.True(t, told[0].Verdict.Restarted)
-		assert.Equal(t, fence.ReasonInvalidated, told[0].Verdict.Reason)
+		assert.Equal(guarantee.T(t), fence.ReasonInvalidated, told[0].Verdict.Reason)
 		assert.Equal(t, probe.MetadataPassed, told[0].Observed)
 		assert.True(t, told[1].Verdict.Ready)
 		time.Sleep(5 * time.Second)
@@ -111,7 +112,7 @@ func TestARestartWithAProbeInFlight(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		v := <-old
-		assert.False(t, v.Ready)
+		assert.False(guarantee.T(t), v.Ready)
 		assert.Equal(t, fence.ReasonInvalidated, v.Reason)
 		assert.Equal(t, "1", m.Status()[0].Servers[0].Metadata["boot.id"])
 	})
@@ -129,7 +130,7 @@ func TestEnginesThatTakeTurns(t *testing.T) {
 		<-mon.FirstRound()
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
-		assert.False(t, serverOf(t, m, "fast/f1").Admit)
+		assert.False(guarantee.T(t), serverOf(t, m, "fast/f1").Admit)
 		assert.EqualValues(t, 1+2*10, n.Load())
 	})
 }

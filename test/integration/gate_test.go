@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -28,7 +29,7 @@ tiers:
 func refusalOf(t *testing.T, a lab.Answer) lab.Refusal {
 	t.Helper()
 	r, err := a.Refusal()
-	require.NoError(t, err)
+	require.NoError(guarantee.T(t), err)
 	return r
 }
 
