@@ -19,6 +19,7 @@ import (
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -88,10 +89,10 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	monitor := tier.NewMonitor(model, probe.New(probe.Options{UserAgent: "tier-agent/" + version}), metrics.ProbeEnded, log)
 	var controller *admission.Controller
 	var reload *reloader
-	watcher := admission.NewWatcher(admission.WatchOptions{
+	watcher := observe.New(observe.Options{
 		HAProxy: set, Every: watchEvery, Log: log,
 		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model),
-		Looked: func(ctx context.Context, i *runtimeapi.Instance, o admission.Observed) {
+		Looked: func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 			reload.Discover(ctx)
 			controller.Reconcile(ctx, i, o)
 		},

@@ -17,6 +17,7 @@ import (
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
@@ -30,7 +31,7 @@ type reloader struct {
 	controller *admission.Controller
 	monitor    *tier.Monitor
 	metrics    *httpapi.Metrics
-	watcher    *admission.Watcher
+	watcher    *observe.Watcher
 	board      *board
 	activated  *activations
 	log        *slog.Logger
@@ -97,7 +98,7 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 	if keys := fixed(r.cfg, cfg); keys != nil {
 		return refused(httpapi.CodeNeedsRestart, "%s cannot be changed while tier-agent runs: restart it, or undo that", strings.Join(keys, ", ")), nil, 0
 	}
-	found := shown(cfg, r.watcher.Observed(), r.found)
+	found := shown(cfg, r.watcher.Views(), r.found)
 	changes, err := r.controller.Replace(ctx, specs(cfg, found))
 	switch {
 	case errors.Is(err, admission.ErrTierBusy):

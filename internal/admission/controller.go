@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -20,7 +21,7 @@ type Options struct {
 	Monitor *tier.Monitor
 	HAProxy *runtimeapi.Set
 	// Watcher is what the HAProxies last showed; may be nil.
-	Watcher *Watcher
+	Watcher Watcher
 	// HardStopAfter is how long old workers of each HAProxy may live.
 	HardStopAfter map[string]time.Duration
 	// Store keeps the intents.
@@ -44,6 +45,16 @@ type Options struct {
 	// Poll is the time between two reads of HAProxy while waiting. Default
 	// 200 ms.
 	Poll time.Duration
+}
+
+// Watcher tells what the HAProxies last showed; see package observe.
+type Watcher interface {
+	Views() []observe.View
+	// Look reads every instance now, LookAt those that are wanted.
+	Look(context.Context)
+	LookAt(ctx context.Context, wanted func(instance string) bool)
+	// Wake has the instances read soon.
+	Wake()
 }
 
 // Controller runs the transitions. It is safe for concurrent use.

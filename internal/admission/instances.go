@@ -227,7 +227,7 @@ func (r *run) places() []place {
 func (r *run) lastSeen(instance string) seen {
 	at := seen{place: place{instance: instance}}
 	if r.o.Watcher != nil {
-		for _, o := range r.o.Watcher.Observed() {
+		for _, o := range r.o.Watcher.Views() {
 			if o.Instance == instance {
 				at.process = processOf(o.Info)
 			}

@@ -198,8 +198,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	for _, o := range c.watcher.Observed() {
-		gauge(descProxy, one(o.Err == nil && !o.At.IsZero()), o.Instance)
+	for _, o := range c.watcher.Views() {
+		gauge(descProxy, one(o.Readable()), o.Instance)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"tier-agent/internal/admission"
 	"tier-agent/internal/horizon"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
@@ -22,11 +23,11 @@ type Model interface {
 // Intents tells what is to stay quiesced.
 type Intents interface {
 	Intents() []admission.IntentStatus
-	Holds(admission.Observed) []admission.Hold
+	Holds(observe.View) []admission.Hold
 }
 
 // Watcher tells what the HAProxies last showed.
-type Watcher interface{ Observed() []admission.Observed }
+type Watcher interface{ Views() []observe.View }
 
 // ReadOnly answers GET and HEAD from published memory.
 type ReadOnly struct {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"tier-agent/internal/admission"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -18,7 +18,7 @@ func (ro *ReadOnly) Status() Status {
 	}
 	st := Status{Version: ro.Version, Time: now.UTC(), Tiers: []TierStatus{}, HAProxy: []HAProxyStatus{}, Intents: []IntentStatus{}}
 	st.Daemon = ro.whole()
-	observed, held := ro.Watcher.Observed(), map[string]bool{}
+	observed, held := ro.Watcher.Views(), map[string]bool{}
 	for _, o := range observed {
 		one := instanceStatus(o, now)
 		if ro.Intents != nil {
@@ -85,17 +85,17 @@ func utc(at time.Time) *time.Time {
 	return &at
 }
 
-func instanceStatus(o admission.Observed, now time.Time) HAProxyStatus {
+func instanceStatus(o observe.View, now time.Time) HAProxyStatus {
 	s := HAProxyStatus{
-		Instance: o.Instance, Readable: o.Err == nil && !o.At.IsZero(),
+		Instance: o.Instance, Readable: o.Readable(),
 		Version: o.Info.Version.Raw, PID: o.Info.PID, UptimeS: int64(o.Info.Uptime.Seconds()),
 		StateFile: o.StateFile,
 	}
 	switch {
-	case o.At.IsZero():
-		s.Error = "not read yet"
 	case o.Err != nil:
 		s.Error = kindOf(o.Err)
+	case o.At.IsZero():
+		s.Error = "not read yet"
 	}
 	if !o.At.IsZero() {
 		s.AgeMS = now.Sub(o.At).Milliseconds()
@@ -108,6 +108,7 @@ func instanceStatus(o admission.Observed, now time.Time) HAProxyStatus {
 func kindOf(err error) string {
 	text := "cannot be read"
 	for _, kind := range []error{
+		observe.ErrStale,
 		runtimeapi.ErrUnreachable, runtimeapi.ErrTimeout, runtimeapi.ErrIncomplete, runtimeapi.ErrTooLarge,
 		runtimeapi.ErrMalformed, runtimeapi.ErrPermission, runtimeapi.ErrRefused, runtimeapi.ErrNoSuchServer,
 		runtimeapi.ErrOtherProcess, runtimeapi.ErrPanicked,
@@ -124,14 +125,14 @@ func kindOf(err error) string {
 	return text
 }
 
-func adminStates(observed []admission.Observed, name string) map[string]string {
+func adminStates(observed []observe.View, name string) map[string]string {
 	states := map[string]string{}
 	for _, o := range observed {
-		switch state, known := o.Servers[name]; {
-		case o.Err != nil || o.Servers == nil: // what was there once may be gone
+		switch shown, known := o.Servers[name]; {
+		case !o.Readable(): // what was there once may be gone
 			states[o.Instance] = "unknown"
 		case known:
-			states[o.Instance] = state.String()
+			states[o.Instance] = shown.Admin.String()
 		default:
 			states[o.Instance] = "no such server"
 		}
@@ -141,16 +142,16 @@ func adminStates(observed []admission.Observed, name string) map[string]string {
 
 // leftOf adds up what the HAProxies have of a quiesced server; nil where it is
 // open, or no HAProxy is configured that could be asked.
-func leftOf(observed []admission.Observed, name string, a tier.Answer) *LeftStatus {
+func leftOf(observed []observe.View, name string, a tier.Answer) *LeftStatus {
 	if !a.Quiesced || len(observed) == 0 {
 		return nil
 	}
 	left := new(LeftStatus)
 	for _, o := range observed {
-		n, counted := o.Left[name]
+		n, counted := o.InFlight[name]
 		_, known := o.Servers[name]
 		switch {
-		case o.Err != nil || o.Servers == nil, known && !counted:
+		case !o.Readable(), known && !counted:
 			left.Unknown = append(left.Unknown, o.Instance)
 		default:
 			left.Streams, left.Queue = left.Streams+n.Streams, left.Queue+n.Queue

@@ -1,4 +1,4 @@
-package admission
+package observe
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"tier-agent/internal/runtimeapi"
 )
 
-// Left is what a server that is closed still has: in every worker that can be
+// InFlight is what a server that is closed still has: in every worker that can be
 // seen, as a drain counts it.
-type Left struct{ Streams, Queue int }
+type InFlight struct{ Streams, Queue int }
 
 // countWithin bounds the counting of one look: the next look waits for it.
 const countWithin = time.Second
@@ -21,10 +21,10 @@ const countWithin = time.Second
 func (w *Watcher) count(ctx context.Context, one *watched) {
 	seen := one.last()
 	of := w.toCount(seen)
-	if len(of) == 0 && len(seen.Left) == 0 {
+	if len(of) == 0 && len(seen.InFlight) == 0 {
 		return
 	}
-	left := map[string]Left{}
+	left := map[string]InFlight{}
 	bounded, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
 	for backend, servers := range of {
@@ -33,7 +33,7 @@ func (w *Watcher) count(ctx context.Context, one *watched) {
 			continue // not to be read, or a process that the look has not seen
 		}
 		for _, server := range servers {
-			if n, known := leftOn(server, workers); known {
+			if n, known := inFlightOn(server, workers); known {
 				left[backend+"/"+server] = n
 			}
 		}
@@ -47,12 +47,12 @@ func (w *Watcher) count(ctx context.Context, one *watched) {
 	if replaced(seen, now.Info) {
 		return
 	}
-	now.Left = left
+	now.InFlight = left
 	one.seen.Store(&now)
 }
 
 // toCount are the quiesced servers that the instance has, by backend.
-func (w *Watcher) toCount(o Observed) map[string][]string {
+func (w *Watcher) toCount(o View) map[string][]string {
 	of := map[string][]string{}
 	if w.quiesced == nil {
 		return of
@@ -68,13 +68,13 @@ func (w *Watcher) toCount(o Observed) map[string][]string {
 func (one *watched) load(ctx context.Context, backend string) ([]runtimeapi.BackendLoad, error) {
 	only := runtimeapi.NewSet(one.instance) // as in read
 	r := runtimeapi.Each(ctx, only, func(ctx context.Context, i *runtimeapi.Instance) ([]runtimeapi.BackendLoad, error) {
-		return everyWorker(ctx, i, backend)
+		return i.EveryWorkerLoad(ctx, backend)
 	})[0]
 	return r.Value, r.Err
 }
 
-// leftOn adds up a server's; known is false where no worker has it.
-func leftOn(server string, workers []runtimeapi.BackendLoad) (n Left, known bool) {
+// inFlightOn adds up a server's; known is false where no worker has it.
+func inFlightOn(server string, workers []runtimeapi.BackendLoad) (n InFlight, known bool) {
 	for _, w := range workers {
 		if s, has := w.Find(server); has {
 			n.Streams, n.Queue, known = n.Streams+s.Sessions, n.Queue+s.Queue, true
