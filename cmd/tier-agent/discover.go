@@ -75,6 +75,6 @@ func (r *reloader) Discover(ctx context.Context) {
 		}
 	}
 	if changed {
-		r.monitor.Follow()
+		r.follow()
 	}
 }

@@ -180,7 +180,7 @@ func TestAReloadThatIsAboutMembers(t *testing.T) {
 	f.tiers(t, probed("light", e, "light"), gpuPool)
 	r := d.reload(t)
 	require.Equal(t, admission.Done, r.Outcome, r.Message)
-	assert.Equal(t, ok, d.check("/readyz/pool"), "its member was known and probed before the reload said that it was done")
+	assert.Equal(t, ok, d.check("/readyz/gpu/s1"), "its member was known and probed before the reload said that it was done")
 	require.Eventually(t, func() bool { return slices.Contains(h.opens(), "s1") }, deadline, tick)
 
 	f.tiers(t, probed("light", e, "light"), strings.Replace(gpuPool, "backend: gpu", "backend: none", 1))

@@ -28,6 +28,8 @@ const problemsLogged = 20
 // reloader carries the configuration's file into the running daemon, whole or not
 // at all.
 type reloader struct {
+	model      *tier.Model
+	polls      *observe.Polls
 	controller *admission.Controller
 	monitor    *tier.Monitor
 	metrics    *httpapi.Metrics
@@ -113,7 +115,7 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 	}
 	// First the series, so that the first probe of a new tier counts.
 	r.metrics.SetTiers(names)
-	probed = r.monitor.Follow()
+	probed = r.follow()
 	r.board.follow(cfg)
 	r.watcher.Wake()
 	// Before the answer: a tier that has left has to appear anew when it comes back,
@@ -123,6 +125,24 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 		Outcome: admission.Done, Code: httpapi.CodeReloaded, Message: summary(changes),
 		Added: changes.Added, Removed: changes.Removed, Changed: changes.Changed,
 	}, probed, cfg.StartBudget
+}
+
+// follow probes what the model has now, and notes who is asked about it.
+func (r *reloader) follow() (probed <-chan struct{}) {
+	r.polls.SetNames(names(r.model))
+	return r.monitor.Follow()
+}
+
+// names are those of every tier and server.
+func names(model *tier.Model) []string {
+	var all []string
+	for _, spec := range model.Specs() {
+		all = append(all, spec.Name)
+		for _, s := range spec.Servers {
+			all = append(all, s.FullName())
+		}
+	}
+	return all
 }
 
 // fixed names the keys that differ and are read at a start alone.

@@ -64,6 +64,7 @@ func (r *run) kept(ctx context.Context) string {
 		return ""
 	}
 	r.o.Watcher.LookAt(ctx, func(name string) bool { return slices.Contains(names, name) })
+	r.judge()
 	said := ""
 	for _, o := range r.o.Watcher.Views() {
 		if o.StateFile != "" && slices.Contains(names, o.Instance) {

@@ -30,6 +30,7 @@ type comparison struct {
 // There must be a Watcher.
 func (c *Controller) Compare(ctx context.Context) {
 	c.o.Watcher.Look(ctx)
+	c.judge()
 	for _, o := range c.o.Watcher.Views() {
 		c.compare(ctx, o)
 	}

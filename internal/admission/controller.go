@@ -64,6 +64,7 @@ type Controller struct {
 	closing closings
 
 	replacing sync.Mutex // held while the model is replaced
+	judging   sync.Mutex // held while views are read and the model is told what they show
 
 	mu         sync.Mutex // protects the rest
 	lanes      map[string]*lane

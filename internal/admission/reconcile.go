@@ -114,6 +114,7 @@ func drift(o observe.View, servers []tier.ServerSpec) []string {
 // every good look, and gives way to any transition of the tier that is not a drain.
 // It also writes what could not be written.
 func (c *Controller) Reconcile(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
+	c.judge()
 	c.compare(ctx, o)
 	c.adopt(ctx, i, o)
 	c.introduce(ctx, i, o)

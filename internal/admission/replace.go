@@ -47,6 +47,7 @@ func (c *Controller) Replace(ctx context.Context, specs []tier.Spec) (tier.Chang
 	// ended with ctx: what is not compared would count as the same.
 	ctx = context.WithoutCancel(ctx)
 	if c.o.Watcher != nil {
+		c.judge()
 		for _, o := range c.o.Watcher.Views() {
 			c.compare(ctx, o)
 		}

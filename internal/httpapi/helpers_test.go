@@ -45,13 +45,13 @@ type world struct {
 func (w world) Status() []tier.Status { return w.tiers }
 func (w world) Views() []observe.View { return w.observed }
 
-func (w world) Tier(name []byte) (tier.Answer, bool) {
+func (w world) StatusOf(name []byte) (tier.Status, bool) {
 	for _, t := range w.tiers {
 		if t.Name == string(name) {
-			return t.Answer, true
+			return t, true
 		}
 	}
-	return tier.Answer{}, false
+	return tier.Status{}, false
 }
 
 func (w world) Server(name []byte) (tier.Answer, bool) {
@@ -130,6 +130,7 @@ func (w world) readOnly() *ReadOnly {
 	}
 	h.Publish(rows)
 	return &ReadOnly{
+		Polls:      new(observe.Polls),
 		LastChange: func(tier string) (time.Time, bool) { return noon.Add(-time.Hour), tier != "light" },
 		Judge:      func() (horizon.Verdict, int) { return h.Judge(), 0 },
 		Model:      w, Watcher: w, Version: "1.2.3", Now: func() time.Time { return noon },

@@ -46,6 +46,7 @@ func (ro *ReadOnly) Status() Status {
 		}
 	}
 	for _, t := range ro.Model.Status() {
+		t = inHAProxy(t, observed)
 		ts := TierStatus{
 			Readiness: readiness(t.Name, t.Answer), Quiesced: t.Answer.Quiesced, Closure: t.Closure,
 			MinReady: t.MinReady, Needed: t.Needed, Serving: t.Serving, Servers: []ServerStatus{},
@@ -54,6 +55,9 @@ func (ro *ReadOnly) Status() Status {
 			if at, known := ro.LastChange(t.Name); known {
 				ts.LastChange = utc(at)
 			}
+		}
+		if at, _ := ro.Polls.Last(observe.Gate, t.Name, now); !at.IsZero() {
+			ts.GateAskedMS = milliseconds(now.Sub(at))
 		}
 		if t.Members != nil {
 			ts.Members = &MembersStatus{Backend: t.Members.Backend, LeftOut: t.Members.LeftOut}
@@ -65,7 +69,8 @@ func (ro *ReadOnly) Status() Status {
 				Readiness: readiness(name, s.Answer), State: s.Answer.State.With(left.some(), held[name]).String(),
 				Evidence: s.Evidence, Against: s.Against, Quiesced: s.Answer.Quiesced,
 				Closure: s.Closure, Left: left, Weight: s.Answer.Weight, Probing: s.Probing, Metadata: s.Metadata,
-				HAProxy: adminStates(observed, name), Since: utc(s.Since),
+				HAProxy: adminStates(observed, name), Shown: inEach(observed, name), Since: utc(s.Since),
+				Asked: ro.asked(name, now),
 			})
 			if at := s.Address; at.IsValid() {
 				ts.Servers[len(ts.Servers)-1].Address = at.String()
@@ -138,6 +143,54 @@ func adminStates(observed []observe.View, name string) map[string]string {
 		}
 	}
 	return states
+}
+
+// inEach is what each HAProxy that can be read does with a server.
+func inEach(observed []observe.View, name string) map[string]ShownStatus {
+	var all map[string]ShownStatus
+	for _, o := range observed {
+		if s, known := o.Servers[name]; known && o.Readable() {
+			if all == nil {
+				all = map[string]ShownStatus{}
+			}
+			all[o.Instance] = ShownStatus{
+				Takes: s.Takes(), State: s.String(), Weight: s.Weight,
+				AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
+			}
+		}
+	}
+	return all
+}
+
+func checkWord(c runtimeapi.Check) string {
+	switch {
+	case c.Enabled:
+		return "on"
+	case c.Configured:
+		return "disabled"
+	}
+	return "none"
+}
+
+// asked says when HAProxy's checks last asked about a server.
+func (ro *ReadOnly) asked(name string, now time.Time) *AskedStatus {
+	var a AskedStatus
+	for _, one := range []struct {
+		kind observe.Kind
+		ms   **int64
+	}{{observe.AgentCheck, &a.AgentCheckMS}, {observe.HealthCheck, &a.HealthCheckMS}} {
+		at, ended := ro.Polls.Last(one.kind, name, now)
+		if !at.IsZero() {
+			*one.ms = milliseconds(now.Sub(at))
+		}
+		a.Asks = a.Asks || !at.IsZero() && !ended
+	}
+	return &a
+}
+
+func milliseconds(d time.Duration) *int64 {
+	ms := d.Milliseconds()
+	return &ms
 }
 
 // leftOf adds up what the HAProxies have of a quiesced server; nil where it is
