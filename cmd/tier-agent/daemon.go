@@ -91,7 +91,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	var reload *reloader
 	watcher := observe.New(observe.Options{
 		HAProxy: set, Every: watchEvery, Log: log,
-		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model),
+		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model), Ready: up(model),
 		Looked: func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 			reload.Discover(ctx)
 			controller.Reconcile(ctx, i, o)

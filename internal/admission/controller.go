@@ -72,6 +72,8 @@ type Controller struct {
 	complaints map[string]string      // what reconciling has complained about last
 	leftovers  map[place]leftover     // our drains that a reload may bring back
 	names      map[place]process      // whose agent-check sends the server's own name
+	// exposed is since when a server is sent requests that it should not get.
+	exposed map[place]time.Time
 	// elsewhere are the servers that each instance sends to another address than the
 	// probes.
 	elsewhere map[string]comparison
@@ -106,6 +108,7 @@ func New(o Options) *Controller {
 		complaints: map[string]string{},
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
+		exposed:    map[place]time.Time{},
 		elsewhere:  map[string]comparison{},
 	}
 }

@@ -115,6 +115,7 @@ func drift(o observe.View, servers []tier.ServerSpec) []string {
 // It also writes what could not be written.
 func (c *Controller) Reconcile(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 	c.judge()
+	c.expose(o)
 	c.compare(ctx, o)
 	c.adopt(ctx, i, o)
 	c.introduce(ctx, i, o)

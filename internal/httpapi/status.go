@@ -94,7 +94,7 @@ func instanceStatus(o observe.View, now time.Time) HAProxyStatus {
 	s := HAProxyStatus{
 		Instance: o.Instance, Readable: o.Readable(),
 		Version: o.Info.Version.Raw, PID: o.Info.PID, UptimeS: int64(o.Info.Uptime.Seconds()),
-		StateFile: o.StateFile,
+		StateFile: o.StateFile, KeepsStateFile: o.KeepsFile, SeesOldWorkers: o.OldWorkers,
 	}
 	switch {
 	case o.Err != nil:
@@ -154,7 +154,7 @@ func inEach(observed []observe.View, name string) map[string]ShownStatus {
 				all = map[string]ShownStatus{}
 			}
 			all[o.Instance] = ShownStatus{
-				Takes: s.Takes(), State: s.String(), Weight: s.Weight,
+				Takes: s.Takes(), State: s.String(), Weight: s.Weight, Heard: o.Down[name],
 				AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
 			}
 		}

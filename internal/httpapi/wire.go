@@ -117,6 +117,8 @@ type ShownStatus struct {
 	// AgentCheck and HealthCheck are "on", "disabled" (by a command) or "none".
 	AgentCheck  string `json:"agent_check"`
 	HealthCheck string `json:"health_check"`
+	// Heard is what its checks were answered last, where it is down and should be up.
+	Heard string `json:"heard,omitempty"`
 }
 
 // AskedStatus says whether HAProxy's checks ask this tier-agent about a server, by its
@@ -150,7 +152,9 @@ type HAProxyStatus struct {
 	// Holds are configured servers that somebody else has closed there.
 	Holds []string `json:"holds,omitempty"`
 	// StateFile says what is wrong with its server-state file.
-	StateFile string `json:"state_file,omitempty"`
+	StateFile      string `json:"state_file,omitempty"`
+	KeepsStateFile bool   `json:"keeps_state_file"` // tier-agent writes its server-state file
+	SeesOldWorkers bool   `json:"sees_old_workers"` // through its master's socket
 }
 
 // Event is one line of a command's answer: progress, any number of times, and

@@ -27,6 +27,12 @@ type View struct {
 	// InFlight is what it still has of the servers that Options.Quiesced names, by
 	// "backend/server". One that is not in it could not be counted, or not yet.
 	InFlight map[string]InFlight
+	// Down says what HAProxy's checks have heard of the servers that are down there and
+	// should be up, by "backend/server".
+	Down map[string]string
+	// OldWorkers: the streams of old workers can be seen. KeepsFile: its server-state file
+	// is written here.
+	OldWorkers, KeepsFile bool
 	// StateFile says what is wrong with the instance's server-state file; empty
 	// where nothing is, or it has none.
 	StateFile string
@@ -41,6 +47,7 @@ type Watcher struct {
 	kept     func(runtimeapi.ServersState) func(runtimeapi.ServerState) bool
 	looked   func(context.Context, *runtimeapi.Instance, View)
 	quiesced func(server string) bool
+	ready    func(server string) bool
 	files    atomic.Bool // the state files are written
 }
 
@@ -72,6 +79,9 @@ type Options struct {
 	// Quiesced reports whether what is left on a "backend/server" is to be counted,
 	// which costs HAProxy's statistics of the backend at each look. May be nil.
 	Quiesced func(server string) bool
+	// Ready reports whether HAProxy's checks are told that a "backend/server" is up. Why
+	// one is down all the same is asked, at the same cost. May be nil.
+	Ready func(server string) bool
 	// Looked is told about every good look that Run has taken; may be nil. It may
 	// act on the instance and may take its time.
 	Looked func(context.Context, *runtimeapi.Instance, View)
@@ -80,7 +90,7 @@ type Options struct {
 // New returns a watcher that has not looked yet. It writes no state file
 // before KeepFiles.
 func New(o Options) *Watcher {
-	w := &Watcher{every: o.Every, log: o.Log, kept: o.Kept, looked: o.Looked, quiesced: o.Quiesced}
+	w := &Watcher{every: o.Every, log: o.Log, kept: o.Kept, looked: o.Looked, quiesced: o.Quiesced, ready: o.Ready}
 	for _, i := range o.HAProxy.Instances() {
 		one := &watched{instance: i, wake: make(chan struct{}, 1)}
 		if path := o.StateFiles[i.Name()]; path != "" {
@@ -218,7 +228,10 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 	if ctx.Err() != nil {
 		return last
 	}
-	now := View{Instance: last.Instance, Err: err, StateFile: last.StateFile, Replaced: last.Replaced}
+	now := View{
+		Instance: last.Instance, Err: err, StateFile: last.StateFile, Replaced: last.Replaced,
+		OldWorkers: one.instance.HasMaster(), KeepsFile: one.file != nil,
+	}
 	if err == nil {
 		now.At, now.Info, now.Servers = time.Now(), dump.Info, make(map[string]Server, len(dump.Servers))
 		for _, s := range dump.Servers {
@@ -226,7 +239,7 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 		}
 		now.Replaced = last.Replaced || replaced(last, dump.Info)
 		if !replaced(last, dump.Info) {
-			now.InFlight = last.InFlight
+			now.InFlight, now.Down = last.InFlight, last.Down
 		}
 		now.StateFile = w.keep(one, dump, last)
 	} else {
