@@ -18,6 +18,7 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -32,32 +33,32 @@ tiers:
   - {name: listed, servers: [{server: b/h1, url: "http://127.0.0.1:9001"}]}
 `
 
-func placed(pairs ...string) map[string]netip.AddrPort {
-	all := map[string]netip.AddrPort{}
+func placed(pairs ...string) map[string]observe.Server {
+	all := map[string]observe.Server{}
 	for n := 0; n < len(pairs); n += 2 {
-		all[pairs[n]] = netip.MustParseAddrPort(pairs[n+1])
+		all[pairs[n]] = observe.Server{Address: netip.MustParseAddrPort(pairs[n+1])}
 	}
 	return all
 }
 
 func TestShown(t *testing.T) {
 	cfg := configure(t, pooled)
-	one := admission.Observed{Instance: "edge", Addresses: placed("gpu/s1", "192.0.2.1:9", "gpu/s2", "192.0.2.2:9", "gpu/s3", "192.0.2.3:9", "b/h1", "192.0.2.4:9")}
-	found := shown(cfg, []admission.Observed{one}, nil)
+	one := observe.View{Instance: "edge", Servers: placed("gpu/s1", "192.0.2.1:9", "gpu/s2", "192.0.2.2:9", "gpu/s3", "192.0.2.3:9", "b/h1", "192.0.2.4:9")}
+	found := shown(cfg, []observe.View{one}, nil)
 	assert.Equal(t, map[string]members.Found{
-		"pool":  {Members: []members.Member{{Server: "s1", Address: one.Addresses["gpu/s1"]}, {Server: "s2", Address: one.Addresses["gpu/s2"]}}, LeftOut: 1},
+		"pool":  {Members: []members.Member{{Server: "s1", Address: one.Servers["gpu/s1"].Address}, {Server: "s2", Address: one.Servers["gpu/s2"].Address}}, LeftOut: 1},
 		"other": {},
 	}, found)
-	assert.Nil(t, shown(configure(t, wired), []admission.Observed{one}, nil), "no tier has members")
-	assert.Empty(t, shown(cfg, []admission.Observed{{Instance: "edge"}}, nil)["pool"].Members, "it has not been read yet")
+	assert.Nil(t, shown(configure(t, wired), []observe.View{one}, nil), "no tier has members")
+	assert.Empty(t, shown(cfg, []observe.View{{Instance: "edge"}}, nil)["pool"].Members, "it has not been read yet")
 }
 
 // Everything that a member is made of comes from its address.
 func TestSpecsOfMembers(t *testing.T) {
 	cfg := configure(t, strings.Replace(pooled, "backend: gpu,", "backend: gpu, url: 'https://{address}:8443/e',", 1))
 	of := func(address string) tier.Spec {
-		one := admission.Observed{Addresses: placed("gpu/s1", address)}
-		return specs(cfg, shown(cfg, []admission.Observed{one}, nil))[0]
+		one := observe.View{Servers: placed("gpu/s1", address)}
+		return specs(cfg, shown(cfg, []observe.View{one}, nil))[0]
 	}
 	a, b := of("192.0.2.1:9"), of("192.0.2.2:9")
 	s := a.Servers[0]
@@ -113,11 +114,11 @@ func TestRowsOfMembers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := configure(t, strings.Replace(pooled, "max: 2", "max: 9", 1))
-			there := admission.Observed{Addresses: placed("gpu/s1", "192.0.2.1:9", "gpu/s2", "192.0.2.2:9", "gpu/s3", "192.0.2.3:9")}
+			there := observe.View{Servers: placed("gpu/s1", "192.0.2.1:9", "gpu/s2", "192.0.2.2:9", "gpu/s3", "192.0.2.3:9")}
 			if slices.ContainsFunc(c.rows, func(r runtimeapi.ServerState) bool { return r.Address == "192.0.2.9" }) {
-				there.Addresses["gpu/s2"] = netip.MustParseAddrPort("192.0.2.9:9")
+				there.Servers["gpu/s2"] = observe.Server{Address: netip.MustParseAddrPort("192.0.2.9:9")}
 			}
-			model, err := tier.New(specs(cfg, shown(cfg, []admission.Observed{there}, nil)), time.Now)
+			model, err := tier.New(specs(cfg, shown(cfg, []observe.View{there}, nil)), time.Now)
 			require.NoError(t, err)
 			monitor := tier.NewMonitor(model, prober{not: "192.0.2.9"}, nil, slog.New(slog.DiscardHandler))
 			for _, s := range []string{"gpu/s1", "gpu/s2", "gpu/s3"} {
@@ -180,7 +181,7 @@ func TestAReloadThatIsAboutMembers(t *testing.T) {
 	f.tiers(t, probed("light", e, "light"), gpuPool)
 	r := d.reload(t)
 	require.Equal(t, admission.Done, r.Outcome, r.Message)
-	assert.Equal(t, ok, d.check("/readyz/pool"), "its member was known and probed before the reload said that it was done")
+	assert.Equal(t, ok, d.check("/readyz/gpu/s1"), "its member was known and probed before the reload said that it was done")
 	require.Eventually(t, func() bool { return slices.Contains(h.opens(), "s1") }, deadline, tick)
 
 	f.tiers(t, probed("light", e, "light"), strings.Replace(gpuPool, "backend: gpu", "backend: none", 1))

@@ -17,6 +17,7 @@ import (
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
@@ -27,10 +28,12 @@ const problemsLogged = 20
 // reloader carries the configuration's file into the running daemon, whole or not
 // at all.
 type reloader struct {
+	model      *tier.Model
+	polls      *observe.Polls
 	controller *admission.Controller
 	monitor    *tier.Monitor
 	metrics    *httpapi.Metrics
-	watcher    *admission.Watcher
+	watcher    *observe.Watcher
 	board      *board
 	activated  *activations
 	log        *slog.Logger
@@ -97,7 +100,7 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 	if keys := fixed(r.cfg, cfg); keys != nil {
 		return refused(httpapi.CodeNeedsRestart, "%s cannot be changed while tier-agent runs: restart it, or undo that", strings.Join(keys, ", ")), nil, 0
 	}
-	found := shown(cfg, r.watcher.Observed(), r.found)
+	found := shown(cfg, r.watcher.Views(), r.found)
 	changes, err := r.controller.Replace(ctx, specs(cfg, found))
 	switch {
 	case errors.Is(err, admission.ErrTierBusy):
@@ -112,7 +115,7 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 	}
 	// First the series, so that the first probe of a new tier counts.
 	r.metrics.SetTiers(names)
-	probed = r.monitor.Follow()
+	probed = r.follow()
 	r.board.follow(cfg)
 	r.watcher.Wake()
 	// Before the answer: a tier that has left has to appear anew when it comes back,
@@ -122,6 +125,24 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 		Outcome: admission.Done, Code: httpapi.CodeReloaded, Message: summary(changes),
 		Added: changes.Added, Removed: changes.Removed, Changed: changes.Changed,
 	}, probed, cfg.StartBudget
+}
+
+// follow probes what the model has now, and notes who is asked about it.
+func (r *reloader) follow() (probed <-chan struct{}) {
+	r.polls.SetNames(names(r.model))
+	return r.monitor.Follow()
+}
+
+// names are those of every tier and server.
+func names(model *tier.Model) []string {
+	var all []string
+	for _, spec := range model.Specs() {
+		all = append(all, spec.Name)
+		for _, s := range spec.Servers {
+			all = append(all, s.FullName())
+		}
+	}
+	return all
 }
 
 // fixed names the keys that differ and are read at a start alone.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/agentcheck"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/tier"
 	"tier-agent/test/guarantee"
@@ -160,7 +161,7 @@ func TestExerciseSubjectAndManner(t *testing.T) {
 func TestAgentSource(t *testing.T) {
 	model, err := tier.New(specs(configure(t, wired), nil), time.Now)
 	require.NoError(t, err)
-	source := agentSource{model}
+	source := agentSource{model, new(observe.Polls)}
 	state, known := source.AgentState([]byte("b/h1"))
 	assert.True(t, known)
 	assert.Equal(t, agentcheck.State{Reason: "probe_pending", Weight: 80, AdminWords: true}, state)

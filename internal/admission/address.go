@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -29,7 +30,8 @@ type comparison struct {
 // There must be a Watcher.
 func (c *Controller) Compare(ctx context.Context) {
 	c.o.Watcher.Look(ctx)
-	for _, o := range c.o.Watcher.Observed() {
+	c.judge()
+	for _, o := range c.o.Watcher.Views() {
 		c.compare(ctx, o)
 	}
 }
@@ -37,12 +39,12 @@ func (c *Controller) Compare(ctx context.Context) {
 // compare holds the addresses that one HAProxy sends to against those that
 // evidence is about (G11), and tells the model. A name that does not resolve is
 // compared with nothing, as no probe of it can pass either.
-func (c *Controller) compare(ctx context.Context, o Observed) {
+func (c *Controller) compare(ctx context.Context, o observe.View) {
 	version := c.o.Model.Version()
 	wrong := map[string]string{}
 	for _, spec := range c.o.Model.Specs() {
 		for _, s := range spec.Servers {
-			if at, known := o.Addresses[s.FullName()]; known && !s.Separate && at.IsValid() {
+			if at := o.Servers[s.FullName()].Address; !s.Separate && at.IsValid() {
 				if _, may := besides(aboutOf(ctx, s), at); may {
 					wrong[s.FullName()] = at.String()
 				}

@@ -58,7 +58,7 @@ func TestAnIntentThatClosesNothingIsForgotten(t *testing.T) {
 				assert.False(t, l.closed(t, llm), "nothing closes it when it is back")
 				l.turn(t)
 				l.drainedEverywhere(t, "llm/gpu1", "llm/gpu2")
-				assert.Equal(t, []string{"llm/gpu1 is drain(forced)", "llm/gpu2 is drain(forced)"}, holdTexts(l.Holds(l.o.Watcher.Observed()[0])))
+				assert.Equal(t, []string{"llm/gpu1 is drain(forced)", "llm/gpu2 is drain(forced)"}, holdTexts(l.Holds(l.o.Watcher.Views()[0])))
 			}
 			assert.Empty(t, l.journal.with("set server"))
 			require.Equal(t, Done, next.quiesce(t, llm, "again").Outcome)

@@ -13,7 +13,7 @@ import (
 // held is what status shows of others' holds, by HAProxy.
 func (l *lab) held() map[string][]string {
 	all := map[string][]string{}
-	for _, o := range l.o.Watcher.Observed() {
+	for _, o := range l.o.Watcher.Views() {
 		if holds := holdTexts(l.Holds(o)); holds != nil {
 			all[o.Instance] = holds
 		}

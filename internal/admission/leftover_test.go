@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/test/guarantee"
 )
@@ -81,7 +82,7 @@ func TestWhoseDrainAProcessShows(t *testing.T) {
 	opened := l.leftovers[place{"hap1", "llm/gpu1"}]
 	now := opened.until
 	shows := func(pid int, after, uptime time.Duration) int {
-		return len(l.left(Observed{Instance: "hap1", At: now.Add(after), Info: runtimeapi.Info{PID: pid, Uptime: uptime}}))
+		return len(l.left(observe.View{Instance: "hap1", At: now.Add(after), Info: runtimeapi.Info{PID: pid, Uptime: uptime}}))
 	}
 	assert.Zero(guarantee.T(t), shows(opened.pid, time.Second, time.Hour), "the process that was opened")
 	assert.Equal(t, 2, shows(7, 3*time.Second, 3*time.Second), "started while the readmit ran")

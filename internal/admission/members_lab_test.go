@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -75,8 +76,8 @@ func (p *pooled) keeping(t testing.TB) func(*Options, *runtimeapi.Options) {
 
 func (p *pooled) seeing(t testing.TB) {
 	t.Helper()
-	p.watching(t, func(o *WatchOptions) {
-		o.Looked = func(ctx context.Context, i *runtimeapi.Instance, o Observed) {
+	p.watching(t, func(o *observe.Options) {
+		o.Looked = func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 			p.discover(ctx)
 			p.Reconcile(ctx, i, o)
 		}
@@ -86,8 +87,8 @@ func (p *pooled) seeing(t testing.TB) {
 // discover is what the daemon does with what was seen.
 func (p *pooled) discover(ctx context.Context) {
 	var shown []map[string]netip.AddrPort
-	for _, o := range p.o.Watcher.Observed() {
-		shown = append(shown, o.Addresses)
+	for _, o := range p.o.Watcher.Views() {
+		shown = append(shown, o.Addresses())
 	}
 	was := p.found
 	p.found = members.Of([]members.Want{{Tier: "pool", Backend: "gpu", Max: 9}}, shown, was, 9)

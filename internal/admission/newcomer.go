@@ -8,6 +8,7 @@ import (
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -53,7 +54,7 @@ func (c *Controller) newcomer(at seen, s tier.ServerSpec) bool {
 // opened, where it has not been before; one that has come to an open slot is closed
 // until there is evidence about it. What an operator has put in maintenance stays so,
 // whoever comes to have the slot (G10).
-func (c *Controller) welcome(ctx context.Context, i *runtimeapi.Instance, o Observed) {
+func (c *Controller) welcome(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 	if c.o.Openings == nil {
 		return
 	}
@@ -81,7 +82,7 @@ const unwrittenOpenings = "which members are open cannot be written"
 type welcoming struct {
 	*Controller
 	instance *runtimeapi.Instance
-	o        Observed
+	o        observe.View
 	members  map[string]bool // "backend/server" of all there are
 	found    map[string]bool // what an intent says something of there
 	touched  map[string]bool // what this look has changed, or tried to
@@ -121,8 +122,8 @@ func (w *welcoming) tier(ctx context.Context, name string) {
 
 // sees gives a place as the look has found it.
 func (w *welcoming) sees(name string) (at seen, known bool) {
-	admin, known := w.o.Servers[name]
-	return seen{place: place{w.o.Instance, name}, process: processOf(w.o.Info), admin: admin, address: w.o.Addresses[name]}, known
+	shown, known := w.o.Servers[name]
+	return seen{place: place{w.o.Instance, name}, process: processOf(w.o.Info), admin: shown.Admin, address: shown.Address}, known
 }
 
 // empty closes a slot that its host has left open: the next one would find it so. And

@@ -21,8 +21,8 @@ func TestG10_AMemberInMaintenanceIsHeld(t *testing.T) {
 	p.turn(t)
 	held := [2]string{asStarted, asOpened}
 	assert.Equal(guarantee.T(t), held, p.states("gpu/s1"))
-	require.Len(t, p.Holds(p.o.Watcher.Observed()[0]), 1)
-	assert.Empty(t, p.Holds(p.o.Watcher.Observed()[1]))
+	require.Len(t, p.Holds(p.o.Watcher.Views()[0]), 1)
+	assert.Empty(t, p.Holds(p.o.Watcher.Views()[1]))
 
 	p.resolve(t, "gpu/s1", "")
 	p.resolve(t, "gpu/s1", hostC)
@@ -73,7 +73,7 @@ func TestG10_MaintenanceThatAnotherHostComesWith(t *testing.T) {
 			p.prove(t, "gpu/s1")
 			p.turn(t)
 			assert.Equal(guarantee.T(t), [2]string{asStarted, asOpened}, p.states("gpu/s1"))
-			require.Len(t, p.Holds(p.o.Watcher.Observed()[0]), 1)
+			require.Len(t, p.Holds(p.o.Watcher.Views()[0]), 1)
 			p.hap1.operator("gpu/s1", "ready")
 			p.turn(t)
 			p.is(t, "gpu/s1", asOpened)

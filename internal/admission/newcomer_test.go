@@ -42,9 +42,9 @@ func TestANewcomerIsOpenedOnEachHAProxyByItself(t *testing.T) {
 	p := newPool(t)
 	p.serving(t, hostA)
 	p.hap2.reload()
-	p.turnOf(t, "hap1")
+	p.watcher.Turn(t.Context(), "hap1")
 	assert.Equal(t, [2]string{asOpened, asStarted}, p.states("gpu/s1"))
-	p.turnOf(t, "hap2")
+	p.watcher.Turn(t.Context(), "hap2")
 	p.is(t, "gpu/s1", asOpened)
 
 	p.hap1.resolve("gpu/s2", hostB) // the other one's name server has not heard of it
@@ -151,7 +151,7 @@ func TestWhoComesBetweenTheLookAndTheChange(t *testing.T) {
 					}
 				}
 			})
-			p.turnOf(t, "hap1")
+			p.watcher.Turn(t.Context(), "hap1")
 			require.Less(t, left, 1, "it has come")
 			assert.Equal(guarantee.T(t), c.was, p.hap1.state("gpu/s1").String())
 			assert.Empty(t, p.told, "nothing that was done")

@@ -47,7 +47,8 @@ func (c *Controller) Replace(ctx context.Context, specs []tier.Spec) (tier.Chang
 	// ended with ctx: what is not compared would count as the same.
 	ctx = context.WithoutCancel(ctx)
 	if c.o.Watcher != nil {
-		for _, o := range c.o.Watcher.Observed() {
+		c.judge()
+		for _, o := range c.o.Watcher.Views() {
 			c.compare(ctx, o)
 		}
 	}

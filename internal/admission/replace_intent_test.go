@@ -103,7 +103,7 @@ func TestAQuiesceOfANewcomerTakesTheOldIntentsPlace(t *testing.T) {
 	l.turn(t)
 	assert.False(t, l.closed(t, llm), "and the reconciler leaves it alone")
 	assert.Equal(t, []string{"llm/gpu1 is drain(forced)", "llm/gpu2 is drain(forced)"},
-		holdTexts(l.Holds(l.o.Watcher.Observed()[0])), "what closes it in HAProxy is nobody's now")
+		holdTexts(l.Holds(l.o.Watcher.Views()[0])), "what closes it in HAProxy is nobody's now")
 	assert.Equal(t, CodeNotQuiesced, l.readmit(t, llm).Code)
 
 	require.Equal(t, Done, l.quiesce(t, llm, "again").Outcome)

@@ -9,29 +9,31 @@ import (
 
 	"tier-agent/internal/admission"
 	"tier-agent/internal/horizon"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
 // Model is what the read-only side reads.
 type Model interface {
 	Server(name []byte) (tier.Answer, bool)
-	Tier(name []byte) (tier.Answer, bool)
 	Status() []tier.Status
+	StatusOf(tier []byte) (tier.Status, bool)
 }
 
 // Intents tells what is to stay quiesced.
 type Intents interface {
 	Intents() []admission.IntentStatus
-	Holds(admission.Observed) []admission.Hold
+	Holds(observe.View) []admission.Hold
 }
 
 // Watcher tells what the HAProxies last showed.
-type Watcher interface{ Observed() []admission.Observed }
+type Watcher interface{ Views() []observe.View }
 
 // ReadOnly answers GET and HEAD from published memory.
 type ReadOnly struct {
 	Model   Model
 	Watcher Watcher
+	Polls   *observe.Polls // who is asked about, and when
 	Intents Intents
 	Metrics http.Handler
 	Version string
@@ -56,10 +58,12 @@ func (ro *ReadOnly) route(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /readyz", ro.daemon)
 	mux.HandleFunc("GET /readyz/{tier}", func(w http.ResponseWriter, r *http.Request) {
-		ro.ready(w, r.PathValue("tier"), ro.Model.Tier, "unknown_tier")
+		ro.ready(w, r.PathValue("tier"), ro.tier, "unknown_tier")
 	})
 	mux.HandleFunc("GET /readyz/{backend}/{server}", func(w http.ResponseWriter, r *http.Request) {
-		ro.ready(w, r.PathValue("backend")+"/"+r.PathValue("server"), ro.Model.Server, "unknown_server")
+		name := r.PathValue("backend") + "/" + r.PathValue("server")
+		ro.Polls.Note(observe.HealthCheck, []byte(name), time.Now())
+		ro.ready(w, name, ro.Model.Server, "unknown_server")
 	})
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, ro.Status())

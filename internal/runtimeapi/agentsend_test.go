@@ -146,6 +146,6 @@ func TestWhereAServerSendsRequests(t *testing.T) {
 
 func TestWhetherAServerHasAnAgent(t *testing.T) {
 	for state, want := range map[int]bool{0: false, 2: false, 4: false, 6: true, 22: true, 16: false, 20: false, 14: true} {
-		assert.Equal(t, want, ServerState{AgentState: state}.HasAgent(), "%d", state)
+		assert.Equal(t, want, ServerState{AgentState: state}.Agent().Enabled, "%d", state)
 	}
 }

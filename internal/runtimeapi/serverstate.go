@@ -60,9 +60,19 @@ func (s ServerState) At() netip.AddrPort {
 	return netip.AddrPortFrom(ip.Unmap(), uint16(s.Port))
 }
 
-// HasAgent reports whether an agent-check is configured and enabled (measured on
-// 2.6, 3.0 and 3.2: bits 2 and 4 of AgentState; `disable agent` clears the second).
-func (s ServerState) HasAgent() bool { return s.AgentState&6 == 6 }
+// Check is whether a server has a check, and whether it runs: `disable agent` and
+// `disable health` stop it.
+type Check struct{ Configured, Enabled bool }
+
+// checkOf decodes CheckState and AgentState (measured on 2.6, 3.0 and 3.2: bit 2 is
+// configured, 4 enabled).
+func checkOf(state int) Check { return Check{state&2 != 0, state&6 == 6} }
+
+// Health is the server's health check.
+func (s ServerState) Health() Check { return checkOf(s.CheckState) }
+
+// Agent is the server's agent-check.
+func (s ServerState) Agent() Check { return checkOf(s.AgentState) }
 
 // Name is "backend/server".
 func (s ServerState) Name() string { return s.Backend + "/" + s.Server }

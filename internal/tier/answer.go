@@ -21,6 +21,14 @@ const ReasonTooFew = "too_few_servers"
 // since it appeared: the first time it needs ActivationMin.
 const ReasonActivation = "awaiting_activation"
 
+// ReasonShut is the reason of a tier whose servers would be ready, and which HAProxy has
+// in maintenance, in drain or at weight 0.
+const ReasonShut = "closed_in_haproxy"
+
+// ReasonDown is the reason of a tier that may take requests, and whose servers HAProxy
+// has down. Faces that HAProxy asks never say it.
+const ReasonDown = "down_in_haproxy"
+
 // ReasonFailed is the reason of a probe that did not end by itself: a bug.
 const ReasonFailed = "probe_failed"
 
@@ -133,6 +141,9 @@ func (m *Model) tier(t *tier) Answer {
 	for _, s := range t.servers {
 		one, _ := m.server(s)
 		c := s.gate.closing.Load()
+		if one.Ready && c == nil && s.shut.Load() {
+			one.Ready, one.Reason = false, ReasonShut
+		}
 		if one.Ready && (c == nil || !c.settled) {
 			up++
 		}

@@ -1,0 +1,65 @@
+package observe
+
+import (
+	"net/netip"
+
+	"tier-agent/internal/runtimeapi"
+)
+
+// Server is one server of one HAProxy, as that last showed it.
+type Server struct {
+	Admin       runtimeapi.AdminState
+	Operational runtimeapi.OpState
+	Weight      int // the one in force; 0 takes nothing
+	// Address is where its requests go; not valid where that is no IP address, or none
+	// yet.
+	Address netip.AddrPort
+	// Resolving: the server has a host name, and no address from it now.
+	Resolving     bool
+	Health, Agent runtimeapi.Check
+}
+
+func serverOf(s runtimeapi.ServerState) Server {
+	at := s.At()
+	return Server{
+		Admin: s.Admin, Operational: s.Operational, Weight: s.Weight, Address: at,
+		Resolving: !at.IsValid() && (s.FQDN != "" || s.Admin&runtimeapi.DNSMaint != 0),
+		Health:    s.Health(), Agent: s.Agent(),
+	}
+}
+
+// Open reports whether HAProxy's administration lets new requests go there: no
+// maintenance, no drain, inherited or from DNS included, and a weight.
+func (s Server) Open() bool { return s.Admin.Open() && s.Weight > 0 }
+
+// Takes reports whether HAProxy sends new requests there: it is open, and its checks
+// have not taken it down.
+func (s Server) Takes() bool {
+	return s.Open() && (s.Operational == runtimeapi.OpRunning || s.Operational == runtimeapi.OpStarting)
+}
+
+// String says how HAProxy has the server: "up", "down", "weight 0", or its admin state.
+func (s Server) String() string {
+	switch {
+	case !s.Admin.Open():
+		return s.Admin.String()
+	case s.Weight == 0:
+		return "weight 0"
+	case s.Takes():
+		return "up"
+	}
+	return "down"
+}
+
+// Addresses are where the servers' requests go, by "backend/server"; nil before the
+// first read.
+func (v View) Addresses() map[string]netip.AddrPort {
+	if v.Servers == nil {
+		return nil
+	}
+	all := make(map[string]netip.AddrPort, len(v.Servers))
+	for name, s := range v.Servers {
+		all[name] = s.Address
+	}
+	return all
+}
