@@ -149,20 +149,20 @@ func printIntents(out io.Writer, intents []httpapi.IntentStatus) {
 	}
 }
 
-// takes says whether new requests go to the servers, by what each HAProxy does. Where the
-// gate is asked about the tier, it refuses what is not ready; otherwise a HAProxy sends to
-// whatever it has up. One that cannot be read counts as doing what it is told.
+// takes says whether new requests go to the servers, by what each HAProxy does. One that
+// asks the gate sends to what is up there and ready, any other to whatever is up there. One
+// that cannot be read counts as doing what it is told.
 func takes(t httpapi.TierStatus, servers []httpapi.ServerStatus) string {
 	open := map[string]bool{} // by instance
-	admitted, gated := false, t.GateAskedMS != nil
-	refused := gated && !t.Ready && t.Reason != tier.ReasonDown // the whole tier, by the gate
+	admitted := false
+	refused := !t.Ready && t.Reason != tier.ReasonDown // the whole tier, by the gate
 	for _, s := range servers {
 		told := s.Ready && !t.Quiesced
 		admitted = admitted || told
 		for instance := range s.HAProxy {
 			sends := told
 			if shown, read := s.Shown[instance]; read {
-				sends = shown.Takes && (!gated || told && !refused)
+				sends = shown.Takes && (!shown.Gated || told && !refused)
 			} else if s.HAProxy[instance] == "no such server" {
 				sends = false
 			}

@@ -32,15 +32,15 @@ func picture() httpapi.Status {
 					{
 						Readiness: httpapi.Readiness{Name: "heavy/h1", Ready: true, Reason: "identity_passed", Generation: "1.2.3", AgeMS: ms(1500)},
 						State:     "ready", Evidence: "identity_passed", Weight: 100, HAProxy: map[string]string{"edge": "ready", "core": "unknown"},
-						Shown: map[string]httpapi.ShownStatus{"edge": {Takes: true, State: "up", Weight: 100, AgentCheck: "on", HealthCheck: "on"}},
-						Asked: &httpapi.AskedStatus{Asks: true, AgentCheckMS: ms(200), HealthCheckMS: ms(900)},
+						Shown: map[string]httpapi.ShownStatus{"edge": {Takes: true, State: "up", Weight: 100, AgentCheck: "on", HealthCheck: "on", Asks: true}},
+						Asked: &httpapi.AskedStatus{AgentCheckMS: ms(200), HealthCheckMS: ms(900)},
 					},
 					{
 						Readiness: httpapi.Readiness{Name: "heavy/h2", Reason: "quiesced", Generation: "1.2.4", AgeMS: ms(61000)},
 						State:     "draining", Left: &httpapi.LeftStatus{Streams: 2, Queue: 1, Unknown: []string{"core"}}, Evidence: "identity_passed", Quiesced: true, Closure: &tier.Closure{Reason: "fan", Who: "bob(1001)", Since: closure.Since},
 						Weight: 100, HAProxy: map[string]string{"edge": "drain(forced)", "core": "unknown"},
-						Shown: map[string]httpapi.ShownStatus{"edge": {State: "drain(forced)", Weight: 100, AgentCheck: "on", HealthCheck: "on"}},
-						Asked: &httpapi.AskedStatus{Asks: true, AgentCheckMS: ms(300), HealthCheckMS: ms(800)},
+						Shown: map[string]httpapi.ShownStatus{"edge": {State: "drain(forced)", Weight: 100, AgentCheck: "on", HealthCheck: "on", Asks: true}},
+						Asked: &httpapi.AskedStatus{AgentCheckMS: ms(300), HealthCheckMS: ms(800)},
 					},
 				},
 			},
@@ -115,11 +115,15 @@ func TestTakes(t *testing.T) {
 		}
 		return s
 	}
-	ago := int64(5)
-	plain, gated := httpapi.TierStatus{}, httpapi.TierStatus{GateAskedMS: &ago}
-	gated.Ready = true
-	few := gated
-	few.Ready, few.Reason = false, "too_few_servers"
+	gate := func(s httpapi.ServerStatus) httpapi.ServerStatus {
+		for instance, shown := range s.Shown {
+			shown.Gated = true
+			s.Shown[instance] = shown
+		}
+		return s
+	}
+	var plain, open, few httpapi.TierStatus
+	open.Ready, few.Reason = true, "too_few_servers"
 	for _, c := range []struct {
 		tier    httpapi.TierStatus
 		servers []httpapi.ServerStatus
@@ -138,43 +142,41 @@ func TestTakes(t *testing.T) {
 		// HAProxy sends where it was not told to.
 		{plain, []httpapi.ServerStatus{of(false, "up")}, "yes"},
 		{plain, []httpapi.ServerStatus{of(false, "down")}, "no"},
-		{gated, []httpapi.ServerStatus{of(false, "up")}, "no"},
-		{gated, []httpapi.ServerStatus{of(true, "up")}, "yes"},
-		{few, []httpapi.ServerStatus{of(true, "up")}, "no (haproxy)"},
+		{open, []httpapi.ServerStatus{gate(of(false, "up"))}, "no"},
+		{open, []httpapi.ServerStatus{gate(of(true, "up"))}, "yes"},
+		{few, []httpapi.ServerStatus{gate(of(true, "up"))}, "no (haproxy)"},
 		// A tier is taken where one of its servers is.
 		{plain, []httpapi.ServerStatus{of(true, "drain(forced)", "up"), of(true, "up", "up")}, "yes"},
-		{gated, []httpapi.ServerStatus{of(true, "drain(forced)", "up"), of(false, "up", "up")}, "on 1 of 2"},
+		{open, []httpapi.ServerStatus{gate(of(true, "drain(forced)", "up")), gate(of(false, "up", "up"))}, "on 1 of 2"},
 	} {
 		assert.Equal(t, c.want, takes(c.tier, c.servers), "%+v", c.servers)
 	}
 }
 
 func TestStatusSaysWhereHAProxyDoesOtherwise(t *testing.T) {
-	up := httpapi.ShownStatus{Takes: true, State: "up", AgentCheck: "disabled", HealthCheck: "none"}
+	silent := httpapi.ShownStatus{Takes: true, State: "up", AgentCheck: "disabled", HealthCheck: "none"}
+	up, gated := silent, silent
+	up.Asks, gated.Gated = true, true
 	down := httpapi.ShownStatus{State: "down", Heard: "DOWN (agent); agent-check L7STS via agent : down (quiesced)"}
-	asks, silent, ago := &httpapi.AskedStatus{Asks: true}, &httpapi.AskedStatus{}, int64(5)
 	ready, not := httpapi.Readiness{Ready: true}, httpapi.Readiness{Reason: "identity_mismatch"}
 	for _, c := range []struct {
 		said  string
 		ready httpapi.Readiness
 		shown httpapi.ShownStatus
-		asked *httpapi.AskedStatus
 		wired bool
-		gate  *int64
 	}{
-		{"", ready, up, asks, true, nil},
-		{"", ready, up, silent, false, nil},
-		{"", ready, up, silent, true, &ago},
-		{"does not ask tier-agent, and would go on getting requests if it were not ready; agent-check disabled, health check none there", ready, up, silent, true, nil},
-		{"GETS REQUESTS and should not (identity_mismatch); agent-check disabled, health check none there", not, up, asks, true, nil},
-		{"GETS REQUESTS and should not (identity_mismatch); agent-check disabled, health check none there", not, up, silent, false, nil},
-		{"is up and should not be (identity_mismatch): only the gate keeps requests out; agent-check disabled, health check none there", not, up, asks, true, &ago},
-		{"is down and should be up: DOWN (agent); agent-check L7STS via agent : down (quiesced)", ready, down, asks, true, nil},
-		{"", not, down, asks, true, nil},
-		{"has weight 0 and gets no requests", ready, httpapi.ShownStatus{State: "weight 0"}, asks, true, nil},
+		{"", ready, up, true},
+		{"", ready, silent, false},
+		{"", ready, gated, true},
+		{"does not ask tier-agent, and would go on getting requests if it were not ready; agent-check disabled, health check none there", ready, silent, true},
+		{"GETS REQUESTS and should not (identity_mismatch); agent-check disabled, health check none there", not, up, true},
+		{"GETS REQUESTS and should not (identity_mismatch); agent-check disabled, health check none there", not, silent, false},
+		{"is up and should not be (identity_mismatch): only the gate keeps requests out; agent-check disabled, health check none there", not, gated, true},
+		{"is down and should be up: DOWN (agent); agent-check L7STS via agent : down (quiesced)", ready, down, true},
+		{"", not, down, true},
+		{"has weight 0 and gets no requests", ready, httpapi.ShownStatus{State: "weight 0"}, true},
 	} {
-		s := httpapi.ServerStatus{Readiness: c.ready, Asked: c.asked}
-		assert.Equal(t, c.said, unlike(httpapi.TierStatus{GateAskedMS: c.gate}, s, c.shown, c.wired))
+		assert.Equal(t, c.said, unlike(httpapi.TierStatus{}, httpapi.ServerStatus{Readiness: c.ready}, c.shown, c.wired))
 	}
 }
 

@@ -91,11 +91,11 @@ func unlike(t httpapi.TierStatus, s httpapi.ServerStatus, shown httpapi.ShownSta
 	told := (s.Ready || s.Up) && !t.Quiesced
 	checks := fmt.Sprintf("agent-check %s, health check %s there", shown.AgentCheck, shown.HealthCheck)
 	switch {
-	case shown.Takes && !told && t.GateAskedMS != nil:
+	case shown.Takes && !told && shown.Gated:
 		return "is " + shown.State + " and should not be (" + s.Reason + "): only the gate keeps requests out; " + checks
 	case shown.Takes && !told:
 		return "GETS REQUESTS and should not (" + s.Reason + "); " + checks
-	case wired && shown.Takes && !s.Asked.Asks && t.GateAskedMS == nil:
+	case wired && shown.Takes && !shown.Asks && !shown.Gated:
 		return "does not ask tier-agent, and would go on getting requests if it were not ready; " + checks
 	case told && shown.Heard != "":
 		return "is down and should be up: " + shown.Heard

@@ -45,6 +45,11 @@ type world struct {
 func (w world) Status() []tier.Status { return w.tiers }
 func (w world) Views() []observe.View { return w.observed }
 
+func (w world) Tier(name []byte) (tier.Answer, bool) {
+	st, known := w.StatusOf(name)
+	return st.Answer, known
+}
+
 func (w world) StatusOf(name []byte) (tier.Status, bool) {
 	for _, t := range w.tiers {
 		if t.Name == string(name) {

@@ -16,6 +16,7 @@ import (
 // Model is what the read-only side reads.
 type Model interface {
 	Server(name []byte) (tier.Answer, bool)
+	Tier(name []byte) (tier.Answer, bool)
 	Status() []tier.Status
 	StatusOf(tier []byte) (tier.Status, bool)
 }
@@ -58,7 +59,12 @@ func (ro *ReadOnly) route(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /readyz", ro.daemon)
 	mux.HandleFunc("GET /readyz/{tier}", func(w http.ResponseWriter, r *http.Request) {
-		ro.ready(w, r.PathValue("tier"), ro.tier, "unknown_tier")
+		name, ask := r.PathValue("tier"), ro.tier
+		if byHAProxy(r) {
+			ro.Polls.Note(observe.HealthCheck, []byte(name), time.Now())
+			ask = ro.Model.Tier
+		}
+		ro.ready(w, name, ask, "unknown_tier")
 	})
 	mux.HandleFunc("GET /readyz/{backend}/{server}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("backend") + "/" + r.PathValue("server")

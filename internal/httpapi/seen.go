@@ -1,14 +1,19 @@
 package httpapi
 
 import (
+	"net/http"
+
 	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
+// byHAProxy reports whether a health check of HAProxy asks: those send no User-Agent,
+// which everything else does (measured on 2.6, 3.0 and 3.2). HAProxy is told what the
+// evidence says and never that its own servers are down: they would stay so for that.
+func byHAProxy(r *http.Request) bool { return r.UserAgent() == "" }
+
 // tier is a tier's answer, held against what HAProxy does: it is not ready while HAProxy
-// has its servers down. That is for people and orchestrators. HAProxy itself asks about
-// servers, and is told what the evidence says: otherwise a server that is down would
-// stay so because it is down.
+// has its servers down. That is for people and orchestrators.
 func (ro *ReadOnly) tier(name []byte) (tier.Answer, bool) {
 	st, known := ro.Model.StatusOf(name)
 	if !known {

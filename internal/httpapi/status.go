@@ -69,8 +69,8 @@ func (ro *ReadOnly) Status() Status {
 				Readiness: readiness(name, s.Answer), State: s.Answer.State.With(left.some(), held[name]).String(),
 				Evidence: s.Evidence, Against: s.Against, Quiesced: s.Answer.Quiesced,
 				Closure: s.Closure, Left: left, Weight: s.Answer.Weight, Probing: s.Probing, Metadata: s.Metadata,
-				HAProxy: adminStates(observed, name), Shown: inEach(observed, name), Since: utc(s.Since),
-				Asked: ro.asked(name, now),
+				HAProxy: adminStates(observed, name), Shown: ro.inEach(observed, now, name, t.Name), Since: utc(s.Since),
+				Asked: ro.asked(now, name, t.Name),
 			})
 			if at := s.Address; at.IsValid() {
 				ts.Servers[len(ts.Servers)-1].Address = at.String()
@@ -145,18 +145,28 @@ func adminStates(observed []observe.View, name string) map[string]string {
 	return states
 }
 
-// inEach is what each HAProxy that can be read does with a server.
-func inEach(observed []observe.View, name string) map[string]ShownStatus {
+// inEach is what each HAProxy that can be read does with a server of a tier.
+func (ro *ReadOnly) inEach(observed []observe.View, now time.Time, server, tier string) map[string]ShownStatus {
 	var all map[string]ShownStatus
 	for _, o := range observed {
-		if s, known := o.Servers[name]; known && o.Readable() {
-			if all == nil {
-				all = map[string]ShownStatus{}
-			}
-			all[o.Instance] = ShownStatus{
-				Takes: s.Takes(), State: s.String(), Weight: s.Weight, Heard: o.Down[name],
-				AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
-			}
+		s, known := o.Servers[server]
+		if !known || !o.Readable() {
+			continue
+		}
+		if all == nil {
+			all = map[string]ShownStatus{}
+		}
+		// What asked before its process began was another one.
+		since := func(k observe.Kind, name string) bool {
+			at, ended := ro.Polls.Last(k, name, now)
+			return at.After(o.Started()) && (k == observe.Gate || !ended)
+		}
+		all[o.Instance] = ShownStatus{
+			Takes: s.Takes(), State: s.String(), Weight: s.Weight,
+			AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
+			Asks: since(observe.AgentCheck, server) || since(observe.AgentCheck, tier) ||
+				since(observe.HealthCheck, server) || since(observe.HealthCheck, tier),
+			Gated: since(observe.Gate, tier), Heard: o.Down[server],
 		}
 	}
 	return all
@@ -172,18 +182,20 @@ func checkWord(c runtimeapi.Check) string {
 	return "none"
 }
 
-// asked says when HAProxy's checks last asked about a server.
-func (ro *ReadOnly) asked(name string, now time.Time) *AskedStatus {
+// asked says when HAProxy's checks last asked about a server, by its own name or its
+// tier's.
+func (ro *ReadOnly) asked(now time.Time, names ...string) *AskedStatus {
 	var a AskedStatus
 	for _, one := range []struct {
 		kind observe.Kind
 		ms   **int64
 	}{{observe.AgentCheck, &a.AgentCheckMS}, {observe.HealthCheck, &a.HealthCheckMS}} {
-		at, ended := ro.Polls.Last(one.kind, name, now)
-		if !at.IsZero() {
-			*one.ms = milliseconds(now.Sub(at))
+		for _, name := range names {
+			at, _ := ro.Polls.Last(one.kind, name, now)
+			if ago := milliseconds(now.Sub(at)); !at.IsZero() && (*one.ms == nil || **one.ms > *ago) {
+				*one.ms = ago
+			}
 		}
-		a.Asks = a.Asks || !at.IsZero() && !ended
 	}
 	return &a
 }

@@ -117,14 +117,15 @@ type ShownStatus struct {
 	// AgentCheck and HealthCheck are "on", "disabled" (by a command) or "none".
 	AgentCheck  string `json:"agent_check"`
 	HealthCheck string `json:"health_check"`
+	Asks        bool   `json:"asks"`  // its checks ask tier-agent, by the server's name or the tier's
+	Gated       bool   `json:"gated"` // the gate has been asked about the tier since that HAProxy started
 	// Heard is what its checks were answered last, where it is down and should be up.
 	Heard string `json:"heard,omitempty"`
 }
 
-// AskedStatus says whether HAProxy's checks ask this tier-agent about a server, by its
-// name.
+// AskedStatus says when HAProxy's checks last asked this tier-agent about a server, by its
+// name or its tier's.
 type AskedStatus struct {
-	Asks          bool   `json:"asks"`                      // now
 	AgentCheckMS  *int64 `json:"agent_check_ms,omitempty"`  // since the last agent-check; absent where there was none
 	HealthCheckMS *int64 `json:"health_check_ms,omitempty"` // since the last health check; absent where there was none
 }

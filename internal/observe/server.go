@@ -2,6 +2,7 @@ package observe
 
 import (
 	"net/netip"
+	"time"
 
 	"tier-agent/internal/runtimeapi"
 )
@@ -62,4 +63,12 @@ func (v View) Addresses() map[string]netip.AddrPort {
 		all[name] = s.Address
 	}
 	return all
+}
+
+// Started is when the process began that the view shows.
+func (v View) Started() time.Time {
+	if !v.Info.StartTime.IsZero() {
+		return v.Info.StartTime
+	}
+	return v.At.Add(-v.Info.Uptime - time.Second) // Uptime is in whole seconds
 }
