@@ -172,6 +172,9 @@ func TestAgentSource(t *testing.T) {
 	assert.True(t, state.Quiesced)
 	_, known = source.AgentState([]byte("b/h3"))
 	assert.False(t, known)
+	for begun, want := range map[string]bool{"": true, "b/h": true, "b/h1": false, "b/h1 ": false, "b/h3": false, "heav": true, "heavy": false} {
+		assert.Equal(t, want, source.Continues([]byte(begun)), "%q", begun)
+	}
 }
 
 // A process that may not have many files gives the gate a part of them.
