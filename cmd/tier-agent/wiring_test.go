@@ -52,7 +52,7 @@ func TestSpecs(t *testing.T) {
 	assert.Equal(t, []any{2, 3, 30 * time.Second, time.Minute, "boot", "digest", "capacity"},
 		[]any{heavy.Rise, heavy.Fall, heavy.StartWindow, heavy.Ramp, heavy.Instance, heavy.SameField, heavy.WeightField})
 	assert.Equal(t, []string{"boot", "digest", "capacity"}, h1.Target.Metadata.Collect)
-	assert.Equal(t, []any{1, 1, time.Duration(0)}, []any{all[1].Rise, all[1].Fall, all[1].Ramp})
+	assert.Equal(t, []any{1, 2, time.Duration(0)}, []any{all[1].Rise, all[1].Fall, all[1].Ramp})
 	assert.Equal(t, &probe.Exercise{
 		Path: "/v1/completions", Body: []byte(`{"max_tokens":1}`), StatusMin: 200, StatusMax: 201, Answer: "text", Timeout: 3 * time.Second,
 	}, h1.Target.Exercise)

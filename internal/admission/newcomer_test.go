@@ -62,7 +62,7 @@ func TestAHAProxyThatStartsAgainUnderTheSameProcessID(t *testing.T) {
 	p.hap1.restart()
 	p.turn(t)
 	p.is(t, "gpu/s1", asOpened)
-	assert.Equal(t, `gpu/s1\`, p.hap1.sends["gpu/s1"], "what the agent-check sends")
+	assert.Equal(t, "gpu/s1", p.hap1.sends["gpu/s1"], "what the agent-check sends")
 }
 
 // Negative control: with the evidence asked alone, and not the gate, it was opened.
