@@ -13,7 +13,7 @@ import (
 )
 
 // shown gives the members of the tiers that have some, as the HAProxies last showed
-// them. One that cannot be read keeps what it showed last.
+// them. One that cannot be read keeps what it showed last. A slot without a host is none.
 func shown(cfg *config.Config, observed []admission.Observed, before map[string]members.Found) map[string]members.Found {
 	var wants []members.Want
 	for _, t := range cfg.Tiers {
@@ -26,7 +26,8 @@ func shown(cfg *config.Config, observed []admission.Observed, before map[string]
 	}
 	all := make([]map[string]netip.AddrPort, len(observed))
 	for n, o := range observed {
-		all[n] = o.Addresses
+		all[n] = maps.Clone(o.Addresses)
+		maps.DeleteFunc(all[n], func(name string, _ netip.AddrPort) bool { return o.Spare[name] })
 	}
 	return members.Of(wants, all, before, config.MaxMembersInAll)
 }

@@ -23,6 +23,8 @@ type Observed struct {
 	// Addresses are where it sends their requests; not valid where that is no IP
 	// address.
 	Addresses map[string]netip.AddrPort
+	// Spare are the slots without a host.
+	Spare map[string]bool
 	// Agents says of each whether it has an agent-check.
 	Agents map[string]bool
 	// Replaced: this process took over from another one that was seen before it.
@@ -201,6 +203,7 @@ func (w *Watcher) look(ctx context.Context, one *watched) Observed {
 		for _, s := range dump.Servers {
 			now.Servers[s.Name()], now.Addresses[s.Name()], now.Agents[s.Name()] = s.Admin, s.At(), s.HasAgent()
 		}
+		now.Spare = dump.Spare()
 		now.Replaced = last.Replaced || replaced(last, dump.Info)
 		if !replaced(last, dump.Info) {
 			now.Left = last.Left
@@ -208,6 +211,7 @@ func (w *Watcher) look(ctx context.Context, one *watched) Observed {
 		now.StateFile = w.keep(one, dump, last)
 	} else {
 		now.Info, now.Servers, now.Addresses, now.Agents = last.Info, last.Servers, last.Addresses, last.Agents
+		now.Spare = last.Spare
 	}
 	w.note(last, now)
 	one.seen.Store(&now)
