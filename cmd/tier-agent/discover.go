@@ -14,7 +14,7 @@ import (
 )
 
 // shown gives the members of the tiers that have some, as the HAProxies last showed
-// them. One that cannot be read keeps what it showed last.
+// them. One that cannot be read keeps what it showed last. A slot without a host is none.
 func shown(cfg *config.Config, observed []observe.View, before map[string]members.Found) map[string]members.Found {
 	var wants []members.Want
 	for _, t := range cfg.Tiers {

@@ -176,6 +176,8 @@ func (s agentSource) AgentState(name []byte) (agentcheck.State, bool) {
 	}, true
 }
 
+func (s agentSource) Continues(begun []byte) bool { return s.model.Continues(begun) }
+
 // enoughFiles is twice the gate's own cap on connections.
 const enoughFiles = 8192
 

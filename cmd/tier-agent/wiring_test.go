@@ -54,7 +54,7 @@ func TestSpecs(t *testing.T) {
 	assert.Equal(t, []any{2, 3, 30 * time.Second, time.Minute, "boot", "digest", "capacity"},
 		[]any{heavy.Rise, heavy.Fall, heavy.StartWindow, heavy.Ramp, heavy.Instance, heavy.SameField, heavy.WeightField})
 	assert.Equal(t, []string{"boot", "digest", "capacity"}, h1.Target.Metadata.Collect)
-	assert.Equal(t, []any{1, 1, time.Duration(0)}, []any{all[1].Rise, all[1].Fall, all[1].Ramp})
+	assert.Equal(t, []any{1, 2, time.Duration(0)}, []any{all[1].Rise, all[1].Fall, all[1].Ramp})
 	assert.Equal(t, &probe.Exercise{
 		Path: "/v1/completions", Body: []byte(`{"max_tokens":1}`), StatusMin: 200, StatusMax: 201, Answer: "text", Timeout: 3 * time.Second,
 	}, h1.Target.Exercise)
@@ -174,6 +174,9 @@ func TestAgentSource(t *testing.T) {
 	assert.True(guarantee.T(t), state.Quiesced)
 	_, known = source.AgentState([]byte("b/h3"))
 	assert.False(t, known)
+	for begun, want := range map[string]bool{"": true, "b/h": true, "b/h1": false, "b/h1 ": false, "b/h3": false, "heav": true, "heavy": false} {
+		assert.Equal(t, want, source.Continues([]byte(begun)), "%q", begun)
+	}
 }
 
 // A process that may not have many files gives the gate a part of them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
@@ -25,6 +26,18 @@ func (s table) AgentState(name []byte) (State, bool) {
 	}
 	st, ok := s[string(name)]
 	return st, ok
+}
+
+func (s table) Continues(begun []byte) bool {
+	if string(begun) == "bad" {
+		panic("secret")
+	}
+	for name := range s {
+		if len(name) > len(begun) && strings.HasPrefix(name, string(begun)) {
+			return true
+		}
+	}
+	return false
 }
 
 var oneReady = table{"be/s1": {Ready: true}}

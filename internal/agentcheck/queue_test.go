@@ -91,15 +91,15 @@ func TestWhoIsDropped(t *testing.T) {
 	}{
 		"silent":       {[]string{"", ""}, tenure, 0},
 		"begun":        {[]string{"be/", ""}, tenure, 1},
-		"late":         {[]string{"be/", ""}, 2100 * time.Millisecond, 0},
+		"late":         {[]string{"be/", ""}, 2 * patience, 0},
 		"all have":     {[]string{"be/", "be/"}, tenure, 0},
 		"just come":    {[]string{"be/", ""}, 0, 0},
-		"silent, late": {[]string{"", "be/"}, 2100 * time.Millisecond, 0},
+		"silent, late": {[]string{"", "be/"}, 2 * patience, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ln := accepttest.NewPipes()
-				_, stop := serve(t, oneReady, Options{MaxConnsPerPeer: 2, IdleRead: time.Second, ReadTimeout: time.Hour}, ln)
+				_, stop := serve(t, oneReady, Options{MaxConnsPerPeer: 2, Silence: time.Hour, ReadTimeout: time.Hour}, ln)
 				var clients []net.Conn
 				for _, text := range tt.sent {
 					c, _ := ln.Dial("192.0.2.1")

@@ -70,7 +70,7 @@ func TestLingerEnds(t *testing.T) {
 
 func TestResetMidway(t *testing.T) {
 	kinds := make(chan string, 1)
-	_, addr := serveTCP(t, oneReady, Options{IdleRead: time.Hour, ReadTimeout: time.Hour, OnAnswer: func(k string) { kinds <- k }})
+	_, addr := serveTCP(t, oneReady, Options{Silence: time.Hour, ReadTimeout: time.Hour, OnAnswer: func(k string) { kinds <- k }})
 	for _, begun := range []string{"", "be/"} {
 		c := dialTCP(t, addr)
 		_, err := io.WriteString(c, begun)

@@ -30,13 +30,17 @@ func recount(t testing.TB, f *Fence, rise, fall int, change ...func(*Member)) {
 	require.NoError(t, f.Replace(all))
 }
 
-// see publishes one observation of h1 for each letter: p passes, f fails.
+// see publishes one observation of h1 for each letter: p passes, f fails, w is a wrong
+// answer.
 func see(t testing.TB, f *Fence, letters string) {
 	t.Helper()
 	for _, l := range letters {
 		obs := failed()
-		if l == 'p' {
+		switch l {
+		case 'p':
 			obs = ready("one")
+		case 'w':
+			obs.Judged = true
 		}
 		publish(t, f, h1, obs)
 	}
@@ -47,7 +51,8 @@ func see(t testing.TB, f *Fence, letters string) {
 //
 // Controls: with the reset of n taken out of count, fails that did not follow
 // each other added up and the line "not in a row" failed; with
-// `t.n < s.rules.fall` always false, the fourth and the sixth.
+// `t.n < s.rules.fall` always false, the fourth and the sixth; with the look at
+// Judged taken out of count, those of a wrong answer.
 func TestRiseAndFallCountInARow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rise, fall  int
@@ -64,6 +69,9 @@ func TestRiseAndFallCountInARow(t *testing.T) {
 		"a fall begins the rise anew":             {2, 2, "fppffpfpp", "N1R1N1N1R"},
 		"more than enough changes nothing":        {2, 2, "pfffffppppp", "R1NNNN1RRRR"},
 		"a rise alone leaves a fall of one":       {9, 1, "pf", "RN"},
+		"a wrong answer needs no other":           {2, 9, "pwpp", "RN1R"},
+		"nor one before it":                       {2, 9, "pffwpp", "R12N1R"},
+		"none comes back after it":                {1, 9, "pwff", "RNNN"},
 		"below one is one, negative ones as well": {-1, -5, "pfp", "RNR"},
 	} {
 		t.Run(name, func(t *testing.T) {

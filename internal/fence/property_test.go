@@ -86,6 +86,8 @@ func (p *played) complete(t *rapid.T, ticket *Ticket, passes bool) {
 	k.ready = passes
 	k.instance = rapid.SampledFrom([]string{"", k.instance, fmt.Sprint(p.engine[k.server])}).Draw(t, "instance")
 	obs := failed()
+	k.judged = !k.ready && rapid.Bool().Draw(t, "judged")
+	obs.Judged = k.judged
 	if k.ready {
 		obs = ready(k.id)
 	}

@@ -17,15 +17,16 @@ type Server struct {
 	Address netip.AddrPort
 	// Resolving: the server has a host name, and no address from it now.
 	Resolving     bool
+	Spare         bool // a slot without a host
 	Health, Agent runtimeapi.Check
 }
 
-func serverOf(s runtimeapi.ServerState) Server {
+func serverOf(s runtimeapi.ServerState, spare bool) Server {
 	at := s.At()
 	return Server{
 		Admin: s.Admin, Operational: s.Operational, Weight: s.Weight, Address: at,
 		Resolving: !at.IsValid() && (s.FQDN != "" || s.Admin&runtimeapi.DNSMaint != 0),
-		Health:    s.Health(), Agent: s.Agent(),
+		Spare:     spare, Health: s.Health(), Agent: s.Agent(),
 	}
 }
 
@@ -52,15 +53,17 @@ func (s Server) String() string {
 	return "down"
 }
 
-// Addresses are where the servers' requests go, by "backend/server"; nil before the
-// first read.
+// Addresses are where the servers' requests go, by "backend/server", without spare slots;
+// nil before the first read.
 func (v View) Addresses() map[string]netip.AddrPort {
 	if v.Servers == nil {
 		return nil
 	}
 	all := make(map[string]netip.AddrPort, len(v.Servers))
 	for name, s := range v.Servers {
-		all[name] = s.Address
+		if !s.Spare {
+			all[name] = s.Address
+		}
 	}
 	return all
 }

@@ -234,8 +234,9 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 	}
 	if err == nil {
 		now.At, now.Info, now.Servers = time.Now(), dump.Info, make(map[string]Server, len(dump.Servers))
+		spare := dump.Spare()
 		for _, s := range dump.Servers {
-			now.Servers[s.Name()] = serverOf(s)
+			now.Servers[s.Name()] = serverOf(s, spare[s.Name()])
 		}
 		now.Replaced = last.Replaced || replaced(last, dump.Info)
 		if !replaced(last, dump.Info) {

@@ -94,6 +94,32 @@ func (s ServersState) Find(backend, server string) (ServerState, bool) {
 	return ServerState{}, false
 }
 
+// Spare are the servers, by name, that are slots without a host, as an ingress controller
+// keeps them: closed by the configuration, and at a place where no host is. That is a
+// weight of 0, or the machine's own address with a port below 1024 or with a port that
+// another closed slot of the backend has too.
+func (s ServersState) Spare() map[string]bool {
+	type place struct {
+		backend string
+		at      netip.AddrPort
+	}
+	closed := map[place]int{}
+	for _, row := range s.Servers {
+		if row.Admin.StartsClosed() {
+			closed[place{row.Backend, row.At()}]++
+		}
+	}
+	spare := map[string]bool{}
+	for _, row := range s.Servers {
+		at := row.At()
+		own := at.Addr().IsLoopback() && (at.Port() < 1024 || closed[place{row.Backend, at}] > 1)
+		if row.Admin.StartsClosed() && (row.Weight == 0 || own) {
+			spare[row.Name()] = true
+		}
+	}
+	return spare
+}
+
 // Servers reads the state of a backend's servers, in HAProxy's order, or that of
 // all backends when backend is empty. ErrNoSuchServer when there is no such
 // backend; a backend without servers is no error.

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"slices"
 	"time"
 
 	"tier-agent/internal/fence"
@@ -71,6 +72,19 @@ func (m *Model) Server(name []byte) (Answer, bool) {
 		a, _ := m.server(s)
 		return a, true
 	})
+}
+
+// Continues reports whether the name of some server or tier begins with these bytes and
+// goes on after them.
+func (m *Model) Continues(begun []byte) bool {
+	v := m.view.Load()
+	longer := func(name string) bool { return len(name) > len(begun) && name[:len(begun)] == string(begun) }
+	for name := range v.servers {
+		if longer(name) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.order, func(t *tier) bool { return longer(t.spec.Name) })
 }
 
 // Member answers for a server of a tier, both looked up as in Server. It reports

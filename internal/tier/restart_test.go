@@ -173,7 +173,7 @@ func TestChangedFollowsWhatStands(t *testing.T) {
 			if outcomes[n.Add(1)-1] {
 				return passing(ctx, target)
 			}
-			return probe.Result{Reason: "health_http_503"}
+			return probe.Result{Reason: probe.Timeout}
 		}), nil, slog.New(slog.DiscardHandler))
 		mon.Changed = func() {
 			st := m.Status()[0].Servers[0]
@@ -185,13 +185,13 @@ func TestChangedFollowsWhatStands(t *testing.T) {
 		time.Sleep(11*time.Second + time.Millisecond)
 		cancel()
 		require.NoError(t, <-done)
-		assert.Equal(t, []string{"1 identity_passed", "9 health_http_503", "10 probe_rising", "11 identity_passed"}, stands)
+		assert.Equal(t, []string{"1 identity_passed", "9 probe_timeout", "10 probe_rising", "11 identity_passed"}, stands)
 	})
 }
 
 func TestStatusCountsWhatIsAgainst(t *testing.T) {
 	o := operate(t, func(s *Spec) { s.Fall = 3 })
-	o.saw(probe.IdentityPassed, "health_http_503", "health_http_503")
+	o.saw(probe.IdentityPassed, probe.Timeout, "health_transport_reset")
 	st := o.m.Status()[0].Servers[0]
 	assert.Equal(t, probe.IdentityPassed, st.Evidence)
 	assert.Equal(t, 2, st.Against)

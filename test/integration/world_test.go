@@ -174,7 +174,9 @@ func serveEngineAt(t *testing.T, address, model string) *engine.Engine {
 func serveEngineThrough(t *testing.T, ln net.Listener, model string) *engine.Engine {
 	t.Helper()
 	eng := engine.New(engine.Options{Model: model, TokenDelay: 50 * time.Millisecond})
-	srv := &http.Server{Handler: eng, ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: eng, ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true) // for a server line with "proto h2"
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = srv.Serve(ln) }) // ends with http.ErrServerClosed
 	t.Cleanup(func() {
