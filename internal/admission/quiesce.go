@@ -157,6 +157,7 @@ func (r *run) tooFew() (where string, left int) {
 	if err != nil {
 		return "", 0
 	}
+	lane := r.lane(r.Target.Tier)
 	views := []Observed{{}} // without a Runtime API: what the model knows
 	if r.o.Watcher != nil && len(r.set.Instances()) > 0 {
 		views = r.o.Watcher.Observed()
@@ -168,7 +169,7 @@ func (r *run) tooFew() (where string, left int) {
 		left = 0
 		for _, s := range all {
 			other, _ := r.o.Model.Server([]byte(s.FullName()))
-			if s.FullName() != r.Target.Server && other.Admit && o.Servers[s.FullName()]&forced == 0 {
+			if s.FullName() != r.Target.Server && other.Admit && o.Servers[s.FullName()]&forced == 0 && !lane.opening(s.FullName(), r.Target) {
 				left++
 			}
 		}
