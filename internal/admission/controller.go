@@ -149,7 +149,7 @@ func (c *Controller) inLane(ctx context.Context, r *run, check func(*run) *Resul
 	}
 	lane := c.lane(r.Target.Tier)
 	var err error
-	if ctx, r.mine, err = lane.enter(ctx, r.Verb); err != nil {
+	if ctx, r.mine, err = lane.enter(ctx, r.Verb, r.Target); err != nil {
 		return r.refuse(CodeBusy, "%v; nothing was changed", err)
 	}
 	defer lane.leave(r.mine)

@@ -47,7 +47,7 @@ func (r *run) forget(ctx context.Context) Result {
 	}
 	var err error
 	lane := r.lane(rec.Tier)
-	if ctx, r.mine, err = lane.enter(ctx, VerbForget); err != nil {
+	if ctx, r.mine, err = lane.enter(ctx, VerbForget, slotOf(rec)); err != nil {
 		return r.refuse(CodeBusy, "%v; nothing was changed", err)
 	}
 	defer lane.leave(r.mine)
@@ -83,6 +83,13 @@ func (r *run) forget(ctx context.Context) Result {
 	r.explained(r.Target)
 	r.forgetLeftOf(rec)
 	return r.end(Done, CodeOK, "%s is forgotten: it closed nothing, and what it was about is not closed again when it is back%s", what, remains)
+}
+
+// slotOf is what a record has closed, or may have: the slot that a host had is without
+// its address.
+func slotOf(rec intent.Record) tier.Target {
+	server, _, _ := strings.Cut(rec.Server, "@")
+	return tier.Target{Tier: rec.Tier, Server: server}
 }
 
 // recordOf finds the record that a target names, and makes its target the

@@ -123,7 +123,7 @@ func TestForgettingIsOneAtATimeWithTransitionsOfItsTier(t *testing.T) {
 		if read == 1 {
 			r := p.forget(t, slot1)
 			require.Equal(t, []any{Refused, CodeBusy}, []any{r.Outcome, r.Code})
-			assert.Equal(t, "a drain of this tier is running; nothing was changed", r.Message)
+			assert.Equal(t, "a drain of pool is running; nothing was changed", r.Message)
 		}
 	}))
 	p.intentsAre(t, "", "gpu/s1 "+hostA+" gone")
@@ -132,7 +132,7 @@ func TestForgettingIsOneAtATimeWithTransitionsOfItsTier(t *testing.T) {
 	ended := inBackground(func() Result { return p.forget(t, slot1) })
 	<-reached
 	for _, r := range []Result{p.readmit(t, pool), p.drain(t, pool, nil), p.forget(t, slot1)} {
-		assert.Equal(t, "a forget of this tier is running; nothing was changed", r.Message)
+		assert.Equal(t, "a forget of pool (gpu/s1) is running; nothing was changed", r.Message)
 	}
 	goOn()
 	assert.Equal(t, Done, (<-ended).Outcome)

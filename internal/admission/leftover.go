@@ -102,7 +102,7 @@ func (c *Controller) opened(target tier.Target, server string) bool {
 }
 
 func (r *run) reopen(ctx context.Context, at place, l leftover) {
-	leave, ok := r.lane(r.Target.Tier).try()
+	leave, ok := r.lane(r.Target.Tier).try(r.Target)
 	if !ok {
 		return // another look comes
 	}

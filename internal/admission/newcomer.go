@@ -99,13 +99,9 @@ func (w *welcoming) tier(ctx context.Context, name string) {
 	for _, s := range spec.Servers {
 		w.members[s.FullName()] = true
 	}
-	leave, ok := w.lane(name).try()
-	if !ok {
-		return // another look comes
-	}
-	defer leave()
 	for _, s := range spec.Servers {
-		if at, known := w.sees(s.FullName()); known && at.address == s.Address && !w.member(ctx, spec, s, at) {
+		at, known := w.sees(s.FullName())
+		if known && at.address == s.Address && !w.alone(name, at.server, func() bool { return w.member(ctx, spec, s, at) }) {
 			return // it hangs: the rest would cost as much again
 		}
 	}
@@ -113,11 +109,21 @@ func (w *welcoming) tier(ctx context.Context, name string) {
 		backend, server, _ := strings.Cut(name, "/")
 		// One without an IP address, such as a unix socket, is no member, and nothing of ours.
 		if at, _ := w.sees(name); backend == spec.Members.Backend && at.admin&runtimeapi.DNSMaint != 0 {
-			if !w.empty(ctx, spec, tier.ServerSpec{Backend: backend, Name: server}, at) {
+			if !w.alone(name, at.server, func() bool { return w.empty(ctx, spec, tier.ServerSpec{Backend: backend, Name: server}, at) }) {
 				return
 			}
 		}
 	}
+}
+
+// alone looks after one server, unless a transition has it; then another look comes.
+func (w *welcoming) alone(name, server string, look func() bool) bool {
+	leave, ok := w.lane(name).try(tier.Target{Tier: name, Server: server})
+	if !ok {
+		return true
+	}
+	defer leave()
+	return look()
 }
 
 // sees gives a place as the look has found it.

@@ -218,7 +218,7 @@ func TestABusyLanePutsANewcomerOff(t *testing.T) {
 	p.serving(t, hostA)
 	p.resolve(t, "gpu/s2", hostB)
 	p.monitor.ProbeNow(t.Context(), "gpu/s2")
-	_, mine, err := p.lane("pool").enter(t.Context(), VerbReadmit)
+	_, mine, err := p.lane("pool").enter(t.Context(), VerbReadmit, pool)
 	require.NoError(t, err)
 	p.turn(t)
 	p.is(t, "gpu/s2", asStarted)

@@ -158,6 +158,7 @@ func (r *run) tooFew() (where string, left int) {
 	if err != nil {
 		return "", 0
 	}
+	lane := r.lane(r.Target.Tier)
 	views := []observe.View{{}} // without a Runtime API: what the model knows
 	// Otherwise what each HAProxy sends to, also by its checks and what they inherit.
 	if r.o.Watcher != nil && len(r.set.Instances()) > 0 {
@@ -171,7 +172,7 @@ func (r *run) tooFew() (where string, left int) {
 		left = 0
 		for _, s := range all {
 			other, _ := r.o.Model.Server([]byte(s.FullName()))
-			if s.FullName() != r.Target.Server && other.Admit && takes(s.FullName()) {
+			if s.FullName() != r.Target.Server && other.Admit && takes(s.FullName()) && !lane.opening(s.FullName(), r.Target) {
 				left++
 			}
 		}

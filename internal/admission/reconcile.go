@@ -153,7 +153,7 @@ func (c *Controller) settled(target tier.Target, rec intent.Record) {
 		if targetOf(st.Record) != target || st.Drift != nil {
 			continue
 		}
-		leave, ok := c.lane(target.Tier).try()
+		leave, ok := c.lane(target.Tier).try(target)
 		if !ok {
 			return
 		}
@@ -163,7 +163,7 @@ func (c *Controller) settled(target tier.Target, rec intent.Record) {
 }
 
 func (r *run) reclose(ctx context.Context, open []string) {
-	leave, ok := r.lane(r.Target.Tier).try()
+	leave, ok := r.lane(r.Target.Tier).try(r.Target)
 	if !ok {
 		return
 	}

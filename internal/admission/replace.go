@@ -84,7 +84,8 @@ func (l *lane) freeze() (leave func(), busy Verb) {
 			return nil, other.verb
 		}
 	}
-	mine := &transition{verb: VerbReconcile, cancel: func(error) {}, done: make(chan struct{}), opens: true}
+	mine := newTransition(VerbReconcile, tier.Target{}, func(error) {}) // every server
+	mine.opens = true
 	l.running = append(l.running, mine)
 	return func() { l.leave(mine) }, ""
 }
