@@ -6,6 +6,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"tier-agent/internal/similar"
 )
 
 // place is where in the file something stands.
@@ -145,7 +147,7 @@ func (d *decoder) mapping(v value, fields []field) {
 
 func (d *decoder) unknown(key string, at place, known []string) {
 	message := "unknown key " + quote(key)
-	if hint := nearest(key, known); hint != "" {
+	if hint := similar.To(key, known); hint != "" {
 		d.report(at, message, "did you mean "+hint+"?")
 		return
 	}
