@@ -235,7 +235,7 @@ func list(names []string) string {
 func (a *app) client() *httpapi.Client {
 	c := httpapi.NewClient(a.socket)
 	c.Late = func() {
-		fmt.Fprintln(a.err, "tier-agent has not answered yet: it waits for its first round of probes (start_budget), is stopped, or hangs; still waiting")
+		fmt.Fprintln(a.err, "tier-agent has not answered yet at "+printable(a.socket)+": it waits for its first round of probes (start_budget), is stopped, or hangs; still waiting")
 	}
 	return c
 }

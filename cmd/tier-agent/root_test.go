@@ -123,7 +123,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 // Controls: TestLate in httpapi says when; without Late in client this panicked.
 func TestLateIsSaidOnStderr(t *testing.T) {
 	var out, errs strings.Builder
-	(&app{out: &out, err: &errs}).client().Late()
+	(&app{out: &out, err: &errs, socket: "/run/x.sock"}).client().Late()
 	assert.Empty(t, out.String())
-	assert.Equal(t, "tier-agent has not answered yet: it waits for its first round of probes (start_budget), is stopped, or hangs; still waiting\n", errs.String())
+	assert.Equal(t, "tier-agent has not answered yet at /run/x.sock: it waits for its first round of probes (start_budget), is stopped, or hangs; still waiting\n", errs.String())
 }
