@@ -93,6 +93,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model),
 		Looked: func(ctx context.Context, i *runtimeapi.Instance, o admission.Observed) {
 			reload.Discover(ctx)
+			reload.noteMissing(o)
 			controller.Reconcile(ctx, i, o)
 		},
 	})
@@ -149,6 +150,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	})
 	log.Info("starting", "version", version, "tiers", len(cfg.Tiers), "haproxy", len(cfg.HAProxy),
 		"agent_check", ls.agent.Addr().String(), "http", ls.http.Addr().String(), "spoe", addresses(ls.spoe), "admin", ls.admin.Addr().String())
+	reload.remark()
 	// The gate answers HAProxy's check of it from the start, so that another one is
 	// asked meanwhile; requests wait for the first round in it.
 	for _, ln := range ls.spoe {

@@ -40,6 +40,8 @@ type decoder struct {
 	given    map[string]place // every key and list item that the file gives, by path
 	faulty   map[string]bool  // paths of wrong values, which no relation is checked with
 	taken    map[string]place // names that must be unique, by kind and name
+	remarks  Problems
+	secrets  secrets
 }
 
 func newDecoder(file string) *decoder {
@@ -92,17 +94,6 @@ func (d *decoder) sound(paths ...string) bool {
 		}
 	}
 	return true
-}
-
-// locate gives the place of the first of paths that the file gives, for a problem
-// between several values of which some may be defaults.
-func (d *decoder) locate(paths ...string) place {
-	for _, path := range paths {
-		if at, ok := d.given[path]; ok {
-			return at
-		}
-	}
-	return place{path: paths[0], line: 1, column: 1}
 }
 
 // claim reports a name that an earlier place has taken already.
