@@ -94,6 +94,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model), Ready: up(model),
 		Looked: func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 			reload.Discover(ctx)
+			reload.noteMissing(o)
 			controller.Reconcile(ctx, i, o)
 		},
 	})
@@ -108,7 +109,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	// Who the members are, before it is asked which of them an intent closes, and
 	// before the first round of probes.
 	reload.meet(ctx)
-	polls.SetNames(names(model))
+	polls.SetNames(modelNames(model))
 	controller.Restore()
 	monitor.Changed = watcher.Wake
 	readOnly := &httpapi.ReadOnly{Model: model, Watcher: watcher, Polls: polls, Intents: controller, Judge: whole.Judge, LastChange: whole.horizon.LastChange, Metrics: metrics.Handler(), Version: version}
@@ -152,6 +153,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	})
 	log.Info("starting", "version", version, "tiers", len(cfg.Tiers), "haproxy", len(cfg.HAProxy),
 		"agent_check", ls.agent.Addr().String(), "http", ls.http.Addr().String(), "spoe", addresses(ls.spoe), "admin", ls.admin.Addr().String())
+	reload.remark()
 	// The gate answers HAProxy's check of it from the start, so that another one is
 	// asked meanwhile; requests wait for the first round in it.
 	for _, ln := range ls.spoe {

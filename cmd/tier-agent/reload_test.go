@@ -289,6 +289,26 @@ func TestReloadsThatAreRefused(t *testing.T) {
 	d.end(t)
 }
 
+// A start says what check-config remarks, and so does each reload.
+//
+// Control: with the call of remark taken out of serveOn or of replace, one was missing.
+func TestRemarksAreLogged(t *testing.T) {
+	e := newEngine(t)
+	f := newFile(t, probed("heavy", e, "blue"))
+	d := f.start(t)
+	d.awaitReady(t, "heavy")
+	said := func() int {
+		return strings.Count(d.log.String(), `"level":"WARN","msg":"a remark about the configuration","remark":"`+f.path+`:5:5: tiers[0]: no identity is compared: `)
+	}
+	assert.Equal(t, 1, said(), d.log.String())
+	d.reload(t)
+	assert.Equal(t, 2, said())
+	f.tiers(t, probed("heavy", e, "blue", ", identity: {id: m1}"))
+	assert.Equal(t, httpapi.CodeReloaded, d.reload(t).Code)
+	assert.Equal(t, 2, said(), "there is an identity")
+	d.end(t)
+}
+
 // A SIGHUP that comes while tier-agent starts is carried out when it serves.
 func TestSIGHUPDuringTheStart(t *testing.T) {
 	e := newEngine(t)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,9 +39,12 @@ type reloader struct {
 	activated  *activations
 	log        *slog.Logger
 
-	mu    sync.Mutex               // held while a reload reads and replaces; protects the rest
-	cfg   *config.Config           // in force
-	found map[string]members.Found // in force, by tier
+	one sync.Mutex // held for one reload, and taken before mu: what is read first is in force first
+
+	mu     sync.Mutex               // held while a reload replaces; protects the rest
+	cfg    *config.Config           // in force
+	found  map[string]members.Found // in force, by tier
+	absent map[string][]absentee    // what each HAProxy was last seen to lack
 }
 
 // onSignal reloads at each SIGHUP until ctx ends.
@@ -83,13 +87,15 @@ func (r *reloader) Reload(ctx context.Context, who string) httpapi.Reload {
 }
 
 func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <-chan struct{}, budget time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.one.Lock()
+	defer r.one.Unlock()
 	notify(r.log, daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
 	defer notify(r.log, daemon.SdNotifyReady)
 	defer func() { r.metrics.Reloaded(result.Outcome == admission.Done, time.Now()) }()
 
-	cfg, err := config.Load(r.cfg.File)
+	cfg, err := config.Load(r.cfg.File) // nobody else changes r.cfg
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var problems config.Problems
 	if errors.As(err, &problems) {
 		return invalid(r.cfg.File, problems), nil, 0
@@ -109,6 +115,7 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 		return refused(httpapi.CodeInvalidConfig, "%v", err), nil, 0
 	}
 	r.cfg, r.found = cfg, found
+	r.remark()
 	var names []string
 	for _, t := range cfg.Tiers {
 		names = append(names, t.Name)
@@ -129,12 +136,12 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 
 // follow probes what the model has now, and notes who is asked about it.
 func (r *reloader) follow() (probed <-chan struct{}) {
-	r.polls.SetNames(names(r.model))
+	r.polls.SetNames(modelNames(r.model))
 	return r.monitor.Follow()
 }
 
-// names are those of every tier and server.
-func names(model *tier.Model) []string {
+// modelNames are those of every tier and server.
+func modelNames(model *tier.Model) []string {
 	var all []string
 	for _, spec := range model.Specs() {
 		all = append(all, spec.Name)
@@ -143,6 +150,36 @@ func names(model *tier.Model) []string {
 		}
 	}
 	return all
+}
+
+// remark logs the remarks about the configuration in force.
+func (r *reloader) remark() {
+	for _, remark := range r.cfg.Remarks[:min(len(r.cfg.Remarks), problemsLogged)] {
+		r.log.Warn("a remark about the configuration", "remark", remark.String())
+	}
+	if more := len(r.cfg.Remarks) - problemsLogged; more > 0 {
+		r.log.Warn("there are more remarks about the configuration: see tier-agent check-config", "more", more)
+	}
+}
+
+// noteMissing logs what the configuration names and one HAProxy does not have, when that
+// is new.
+func (r *reloader) noteMissing(o observe.View) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	absent := missing(r.cfg, o.Servers)
+	if slices.Equal(absent, r.absent[o.Instance]) {
+		return
+	}
+	if r.absent == nil {
+		r.absent = map[string][]absentee{}
+	}
+	if r.absent[o.Instance] = absent; len(absent) == 0 {
+		r.log.Info("haproxy has all that the configuration names", "haproxy", o.Instance)
+		return
+	}
+	r.log.Warn("haproxy does not have all that the configuration names", "haproxy", o.Instance,
+		"missing", named(absent, o.Servers), "number", len(absent))
 }
 
 // fixed names the keys that differ and are read at a start alone.

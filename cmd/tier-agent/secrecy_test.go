@@ -115,7 +115,7 @@ haproxy:
 	}
 	// An operator's own commands may say which of HAProxy's sockets is at fault.
 	driven := cli("--socket", d.socket, "quiesce", "driven", "--reason", "swap")
-	assert.Contains(t, driven.out, "haproxy edge: haproxy is unreachable")
+	assert.Contains(t, driven.out, "haproxy edge: at /nonexistent/"+thePath+".sock: haproxy is unreachable")
 	d.end(t)
 	var log []string
 	for line := range strings.Lines(d.log.String()) {

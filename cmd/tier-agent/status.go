@@ -21,14 +21,24 @@ const statusTimeout = 10 * time.Second
 
 func (a *app) status() *cobra.Command {
 	return &cobra.Command{
-		Use:   "status",
+		Use:   "status [TIER]",
 		Short: "Show every tier, server and HAProxy",
-		Args:  exactly(),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.showStatus(cmd.Context(), statusTimeout) },
+		Long: `Show every tier, server and HAProxy. With a TIER, or a server of one as
+"backend/server", only that is shown, and what holds for all.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && args[0] == "" {
+				return usage("%s takes one tier or server at most, by its name; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showStatus(cmd.Context(), strings.Join(args, ""), statusTimeout)
+		},
 	}
 }
 
-func (a *app) showStatus(ctx context.Context, timeout time.Duration) error {
+// showStatus shows what is about name, or all where it is "".
+func (a *app) showStatus(ctx context.Context, name string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	st, err := a.client().Status(ctx)
@@ -37,22 +47,29 @@ func (a *app) showStatus(ctx context.Context, timeout time.Duration) error {
 		return &exitError{code: exitTimedOut, err: fmt.Errorf("no answer at %s within %v: tier-agent still waits for its first round of probes (start_budget), or hangs", a.socket, timeout)}
 	case err != nil:
 		return err
-	case a.json:
+	}
+	if st, err = only(st, name); err != nil {
+		return err
+	}
+	if a.json {
+		for n := range st.Tiers {
+			st.Tiers[n].Servers = shownOf(st.Tiers[n], name)
+		}
 		return a.printJSON(st)
 	}
 	var out strings.Builder
-	printStatus(&out, st)
+	printStatus(&out, st, name)
 	_, err = io.WriteString(a.out, out.String())
 	return err
 }
 
-func printStatus(out io.Writer, st httpapi.Status) {
+func printStatus(out io.Writer, st httpapi.Status, name string) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TIER\tSERVER\tNEW REQUESTS\tSTATE\tREASON\tEVIDENCE\tAGE\tGENERATION\tHAPROXY")
 	for _, t := range st.Tiers {
 		fmt.Fprintf(w, "%s\t\t%s\t-\t%s\t%d of %d serving\t%s\t%s\t-\n",
 			t.Name, takes(t, t.Servers), t.Reason, t.Serving, len(t.Servers), age(t.AgeMS), t.Generation)
-		for _, s := range t.Servers {
+		for _, s := range shownOf(t, name) {
 			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 				s.Name, takes(t, []httpapi.ServerStatus{s}), s.State+left(s.Left), s.Reason, s.Evidence, age(s.AgeMS), s.Generation, states(s))
 		}
@@ -71,19 +88,22 @@ func printStatus(out io.Writer, st httpapi.Status) {
 		if c := t.Closure; c != nil {
 			fmt.Fprintf(out, "%s is quiesced since %s by %s: %s\n", t.Name, c.Since.Format(time.RFC3339), c.Who, c.Reason)
 		}
-		for _, s := range t.Servers {
+		for _, s := range shownOf(t, name) {
 			if c := s.Closure; c != nil {
 				fmt.Fprintf(out, "%s is quiesced since %s by %s: %s\n", s.Name, c.Since.Format(time.RFC3339), c.Who, c.Reason)
 			}
 		}
 	}
 	for _, t := range st.Tiers {
-		printWiring(out, t, st.HAProxy)
+		printWiring(out, t, shownOf(t, name), st.HAProxy)
 	}
 	for _, h := range st.HAProxy {
 		line := fmt.Sprintf("haproxy %s: %s, pid %d, up %v", h.Instance, h.Version, h.PID, time.Duration(h.UptimeS)*time.Second)
 		if !h.Readable {
 			line = fmt.Sprintf("haproxy %s: %s", h.Instance, h.Error)
+			if h.PID != 0 {
+				line += fmt.Sprintf("; last read %v ago", time.Duration(h.AgeMS)*time.Millisecond)
+			}
 		}
 		fmt.Fprintln(out, line)
 		for _, hold := range h.Holds {

@@ -75,6 +75,43 @@ func TestStatusTable(t *testing.T) {
 	}
 }
 
+// Control: with the tiers of only not narrowed, all were shown; with shownOf left out of
+// the table, the other servers of the tier were.
+func TestStatusOfOne(t *testing.T) {
+	f := newFakeAgent(t)
+	f.status = picture()
+	f.status.Intents = []httpapi.IntentStatus{{Tier: "gone", Orphan: true, Who: "bob", Reason: "x"}, {Tier: "light", Orphan: true, Who: "bob", Reason: "x"}}
+	f.status.HAProxy[0].Holds = []string{"heavy/h1 is maint(forced)", "heavy/h11 is maint(forced)", "light/l1 is maint(forced)"}
+	rows := func(args ...string) (out string, first []string) {
+		s := f.cli(append([]string{"status"}, args...)...)
+		require.Equal(t, said{exitDone, s.out, ""}, s)
+		for line := range strings.Lines(s.out) {
+			first = append(first, strings.Join(strings.Fields(line)[:1], ""))
+		}
+		return s.out, first
+	}
+	out, first := rows("heavy")
+	assert.Equal(t, []string{"TIER", "heavy", "heavy/h1", "heavy/h2", "heavy/h2", "heavy", "haproxy", "held", "haproxy"}, first)
+	assert.Contains(t, out, "1 of 2 serving")
+	out, first = rows("heavy/h1")
+	assert.Equal(t, []string{"TIER", "heavy", "heavy/h1", "heavy", "haproxy", "held", "haproxy"}, first)
+	assert.Contains(t, out, "1 of 2 serving", "the tier is whole")
+	_, first = rows("gone")
+	assert.Equal(t, []string{"TIER", "haproxy", "haproxy", "gone"}, first)
+
+	var st httpapi.Status
+	out, _ = rows("heavy/h2", "--json")
+	require.NoError(t, json.Unmarshal([]byte(out), &st))
+	require.Len(t, st.Tiers, 1)
+	require.Len(t, st.Tiers[0].Servers, 1)
+	assert.Equal(t, "heavy/h2", st.Tiers[0].Servers[0].Name)
+	assert.Empty(t, st.Intents)
+
+	for name, hint := range map[string]string{"haevy": " (did you mean heavy?)", "heavy/h3": " (did you mean heavy/h1?)", "gine": " (did you mean gone?)", "other": ""} {
+		assert.Equal(t, said{exitFailed, "", "tier-agent: there is no tier or server \"" + name + "\"" + hint + "; tier-agent status lists them\n"}, f.cli("status", name))
+	}
+}
+
 func TestStatusJSON(t *testing.T) {
 	f := newFakeAgent(t)
 	f.status = picture()
@@ -93,7 +130,7 @@ func TestStatusTimesOut(t *testing.T) {
 	ln, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	defer ln.Close()
-	err = (&app{socket: path}).showStatus(t.Context(), time.Millisecond)
+	err = (&app{socket: path}).showStatus(t.Context(), "", time.Millisecond)
 	var exit *exitError
 	require.ErrorAs(t, err, &exit)
 	assert.Equal(t, exitTimedOut, exit.code)

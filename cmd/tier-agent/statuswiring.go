@@ -10,9 +10,9 @@ import (
 	"tier-agent/internal/httpapi"
 )
 
-// printWiring says in one line what protects a tier in HAProxy, and names each server
-// that HAProxy treats otherwise than it is told.
-func printWiring(out io.Writer, t httpapi.TierStatus, instances []httpapi.HAProxyStatus) {
+// printWiring says in one line what protects a tier in HAProxy, and of the named servers
+// which HAProxy treats otherwise than it is told.
+func printWiring(out io.Writer, t httpapi.TierStatus, named []httpapi.ServerStatus, instances []httpapi.HAProxyStatus) {
 	old := func(s httpapi.ServerStatus) bool { return s.Asked == nil } // the daemon is an older one
 	if len(t.Servers) == 0 || len(instances) == 0 || slices.ContainsFunc(t.Servers, old) {
 		return
@@ -24,7 +24,7 @@ func printWiring(out io.Writer, t httpapi.TierStatus, instances []httpapi.HAProx
 	if wired {
 		fmt.Fprintf(out, "%s in HAProxy: %s\n", t.Name, strings.Join(protections(t, instances), ", "))
 	}
-	for _, s := range t.Servers {
+	for _, s := range named {
 		for _, instance := range slices.Sorted(maps.Keys(s.Shown)) {
 			if said := unlike(t, s, s.Shown[instance], wired); said != "" {
 				fmt.Fprintf(out, "  %s on haproxy %s %s\n", s.Name, instance, said)

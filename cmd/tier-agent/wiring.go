@@ -25,7 +25,7 @@ func specs(cfg *config.Config, found map[string]members.Found) []tier.Spec {
 	for _, t := range cfg.Tiers {
 		spec := tier.Spec{
 			Name: t.Name, MinReady: t.MinReady, ActivationMin: t.ActivationMin,
-			Identified:     t.Identity != nil || t.Metadata != nil && (len(t.Metadata.Fields) > 0 || t.Metadata.Same != ""),
+			Identified:     t.Identified(),
 			AgentWords:     t.Admission == config.AdmissionAgentCheck,
 			QuiescedHealth: t.QuiescedHealth,
 			Interval:       t.Probe.Interval, Jitter: t.Probe.Jitter, MaxAge: t.Probe.MaxAge,

@@ -1,8 +1,11 @@
 package admission
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,9 +16,10 @@ import (
 	"tier-agent/test/guarantee"
 )
 
-// Control: with the write left out where the record is the same although the last
+// Controls: with the write left out where the record is the same although the last
 // one was lost (in phase and in change), the second readmit opened HAProxy; with
-// rewrite taken out of Reconcile, the disk never got what it had missed.
+// rewrite taken out of Reconcile, the disk never got what it had missed; without the
+// look at second in also, the message ended in %!w(<nil>).
 func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	l := newLab(t)
 	l.watching(t)
@@ -25,6 +29,7 @@ func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	assert.Equal(t, CodeNotDurable, r.Code)
 	assert.Contains(t, r.Message, "a restart of tier-agent would forget it: the intents cannot be written: ")
 	assert.NotContains(t, r.Message, "\n")
+	assert.NotContains(t, r.Message, "%!")
 	l.shut(t)
 	l.journal.clear()
 	for _, attempt := range []string{"first", "second"} {
@@ -51,6 +56,27 @@ func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	next := l.afterKill(t)
 	assert.True(guarantee.T(t), next.closed(t, llm))
 	assert.Equal(t, Done, next.readmit(t, llm).Outcome)
+}
+
+// Control: without durable's about there was a complaint at each look, since the text had
+// the name of a temporary file.
+func TestAFolderThatCannotBeWrittenIsComplainedOfOnce(t *testing.T) {
+	var log bytes.Buffer
+	l := newLab(t, func(o *Options, _ *runtimeapi.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	l.watching(t)
+	mended := l.breakDisk(t)
+	l.quiesce(t, llm, "swap")
+	said := func() int { return strings.Count(log.String(), `msg="the intents cannot be written"`) }
+	for range 3 {
+		l.turn(t)
+	}
+	assert.Equal(t, 1, said(), log.String())
+	mended()
+	l.turn(t)
+	l.breakDisk(t)
+	l.readmit(t, llm)
+	l.turn(t)
+	assert.Equal(t, 2, said(), "and again when it is new again: %s", log.String())
 }
 
 // The disk is full for the one write and has room at the next: then all is

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"tier-agent/internal/intent"
 	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/internal/similar"
 	"tier-agent/internal/tier"
 )
 
@@ -114,7 +116,11 @@ func (r *run) recordOf(target tier.Target) (intent.Record, *Result) {
 		if name == "" {
 			name = target.Tier
 		}
-		return intent.Record{}, keep(r.refuse(CodeUnknown, "there is no intent of %.300q to be forgotten; status lists those that there are", name))
+		var known []string
+		for _, rec := range r.intents.store.All() {
+			known = append(known, cmp.Or(rec.Server, rec.Tier))
+		}
+		return intent.Record{}, keep(r.refuse(CodeUnknown, "there is no intent of %.300q%s to be forgotten; status lists those that there are", name, similar.Hint(name, known)))
 	case found[0].Tier != found[len(found)-1].Tier:
 		return intent.Record{}, keep(r.refuse(CodeInvalid, "tiers %s and %s both have an intent of %s: name the tier as well", found[0].Tier, found[len(found)-1].Tier, found[0].Server))
 	}

@@ -39,6 +39,7 @@ func TestAnIntentThatClosesNothingIsForgotten(t *testing.T) {
 			l.quiesced(t, llm)
 			l.replace(t, gone(before, "llm"))
 			l.replace(t, now(before))
+			assert.Equal(t, `there is no intent of "lml" (did you mean llm?) to be forgotten; status lists those that there are`, l.forget(t, tier.Target{Tier: "lml"}).Message)
 			r := l.forget(t, llm)
 			assert.Equal(t, Done, r.Outcome, r.Message)
 			assert.Equal(t, []any{llm, "carol", CodeOK}, []any{r.Target, r.By, r.Code})

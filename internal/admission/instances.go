@@ -54,10 +54,13 @@ func (r *run) visitAll(ctx context.Context, change change, read func([]seen)) ([
 	return results, failed
 }
 
-// also joins two errors on one line: they end up in messages.
+// also joins two errors on one line: they end up in messages. Either may be nil.
 func also(first, second error) error {
-	if first == nil {
+	switch {
+	case first == nil:
 		return second
+	case second == nil:
+		return first
 	}
 	return fmt.Errorf("%w; %w", first, second)
 }

@@ -206,8 +206,8 @@ func TestUnknownTargetsAreRefusedByEveryVerb(t *testing.T) {
 	for target, want := range map[tier.Target]string{
 		{}:                                 `unknown tier ""`,
 		{Tier: "none"}:                     `unknown tier "none"`,
-		{Tier: "llm", Server: "llm/gpu9"}:  `unknown server "llm/gpu9" in tier "llm"`,
-		{Tier: "llm", Server: "chat/a1"}:   `unknown server "chat/a1" in tier "llm"`,
+		{Tier: "llm", Server: "llm/gpu9"}:  `unknown server "llm/gpu9" (did you mean llm/gpu1?) in tier "llm"`,
+		{Tier: "llm", Server: "chat/a1"}:   `unknown server "chat/a1" in tier "llm"; it is one of tier chat`,
 		{Tier: "none", Server: "llm/gpu1"}: `unknown tier "none"`,
 	} {
 		for _, r := range []Result{

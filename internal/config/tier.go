@@ -52,6 +52,11 @@ type Tier struct {
 	Probe          Probe
 }
 
+// Identified says that probes compare something that tells the tier's engines from others.
+func (t Tier) Identified() bool {
+	return t.Identity != nil || t.Metadata != nil && (len(t.Metadata.Fields) > 0 || t.Metadata.Same != "")
+}
+
 func (d *decoder) tiers(v value, common Probe) []Tier {
 	var all []Tier
 	d.sequence(v, func(_ int, v value) {

@@ -44,7 +44,7 @@ func (i *Instance) setAgentSend(ctx context.Context, backend string, servers []s
 		}
 		for n, text := range a.texts {
 			if strings.TrimSpace(text) != "" {
-				return Info{}, fmt.Errorf("agent-send %s/%s: %w", backend, batch[n], refusal(text))
+				return Info{}, fmt.Errorf("agent-send %s/%s: %w", backend, batch[n], i.refused(text))
 			}
 		}
 		if info.PID != 0 && !info.SameProcess(a.info) {

@@ -47,7 +47,7 @@ func (i *Instance) workers(ctx context.Context) ([]Worker, error) {
 		workers, err = parseProc(text)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("master at %s: %w", i.options.Master.Address, err)
+		return nil, i.at(i.options.Master, err)
 	}
 	return workers, nil
 }

@@ -191,10 +191,10 @@ func TestGoneAndUnreadableWorkersAreToldApart(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"ended", 4, nil, true, ErrWorkerGone, "4 is not in show proc: incomplete answer: 0 of 2 sentinels, then \"Can't find the target PID"},
+		{"ended", 4, nil, true, ErrWorkerGone, "/s: incomplete answer: 0 of 2 sentinels, then \"Can't find the target PID"},
 		{"ended while it was asked", 4, func(c net.Conn) { _, _ = io.WriteString(c, "Can't connect to the target CLI!\n") }, true, ErrWorkerGone, "Can't connect"},
-		{"ended, show proc cannot be read", 4, nil, false, ErrIncomplete, "worker 4: incomplete answer"},
-		{"hangs", 6, func(c net.Conn) { hang(c, "") }, true, ErrTimeout, "worker 6: haproxy did not answer in time"},
+		{"ended, show proc cannot be read", 4, nil, false, ErrIncomplete, "worker 4: master at "},
+		{"hangs", 6, func(c net.Conn) { hang(c, "") }, true, ErrTimeout, "/s: haproxy did not answer in time"},
 		{"closes", 6, func(net.Conn) {}, true, ErrIncomplete, "closed without a word"},
 		{"says an error and hangs", 6, func(c net.Conn) { _, _ = io.WriteString(c, "Can't connect to the target CLI!\n"); hang(c, "") }, true, ErrIncomplete, "Can't connect"},
 		{"cut off", 6, func(c net.Conn) { _, _ = io.WriteString(c, infoText(6)) }, true, ErrIncomplete, "1 of 2 sentinels"},

@@ -106,6 +106,7 @@ func TestFault12_TheStateDirectoryCannotBeWritten(t *testing.T) {
 		require.NoError(f.t, os.RemoveAll(f.StateDir()))
 		r := f.verb(1, "quiesce", "heavy", "--reason", "swap")
 		assert.Equal(f.t, "not_durable", r.Code)
+		assert.Regexp(f.t, `a restart of tier-agent would forget it: [^%]*/intents.json: no such file or directory$`, r.Message)
 		assert.True(guarantee.T(f.t), r.Quiesced, "closed all the same")
 		f.heavyTraffic.rule.Store(mustRefuse)
 		assert.Contains(guarantee.T(f.t), f.admin(f.HAProxies[0], "heavy", "h1"), " 8 ")
@@ -114,6 +115,9 @@ func TestFault12_TheStateDirectoryCannotBeWritten(t *testing.T) {
 		assert.Equal(f.t, "not_durable", r.Code)
 		assert.True(guarantee.T(f.t), r.Quiesced)
 		f.settle(f.heavyTraffic, 20)
+		log, err := os.ReadFile(f.AgentProc.Log)
+		require.NoError(f.t, err)
+		assert.LessOrEqual(f.t, strings.Count(string(log), `"msg":"the intents cannot be written"`), 1, "said once, not at each look")
 
 		require.NoError(f.t, os.MkdirAll(f.StateDir(), 0o700))
 		f.readmitHeavy()

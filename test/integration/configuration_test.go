@@ -1,0 +1,128 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tier-agent/internal/httpapi"
+	"tier-agent/test/guarantee"
+	"tier-agent/test/lab"
+)
+
+// log is what tier-agent has logged.
+func (w *world) log() string {
+	w.t.Helper()
+	text, err := os.ReadFile(w.AgentProc.Log)
+	require.NoError(w.t, err)
+	return string(text)
+}
+
+// probes waits until so many more probes of heavy have passed, so that what a reload has
+// brought has had its say.
+func (w *world) probes(more float64) {
+	w.t.Helper()
+	passed := func() float64 { return w.metric(`tier_agent_probes_total{outcome="passed",tier="heavy"}`) }
+	before := passed()
+	require.NoError(w.t, lab.Within(10*time.Second, func() error {
+		if got := passed(); got < before+more {
+			return fmt.Errorf("%v probes of heavy have passed, not %v", got-before, more)
+		}
+		return nil
+	}))
+}
+
+// looks waits until tier-agent has read HAProxy so many more times.
+func (w *world) looks(more int) {
+	w.t.Helper()
+	read := func() time.Time {
+		st := w.status()
+		return st.Time.Add(-time.Duration(st.HAProxy[0].AgeMS) * time.Millisecond)
+	}
+	for last := read(); more > 0; more-- {
+		require.NoError(w.t, lab.Within(10*time.Second, func() error {
+			if now := read(); now.Sub(last) > 100*time.Millisecond {
+				last = now
+				return nil
+			}
+			return fmt.Errorf("the last look is still that of %v", last)
+		}))
+	}
+}
+
+// A secret that cannot be used is found by check-config, at a reload and at a start, and
+// at each with its place. A healthy tier goes on as it was.
+//
+// Control: with the call of usable taken out of tokened, check-config said "is valid",
+// the reload was done, and heavy was closed at its next probe.
+func TestAReloadWithASecretThatDoesNotExistClosesNothing(t *testing.T) {
+	faults(t, "reload: a token file that does not exist", worldOptions{}, func(f *fault) {
+		f.heavyTraffic.rule.Store(mustServe)
+		file, token := filepath.Join(f.Dir, "tier-agent.yaml"), filepath.Join(f.Dir, "token")
+		f.edit("id: big-70b", "id: big-70b, token_file: "+token)
+		for _, content := range []string{"absent", "", "two\nlines\n"} {
+			if content != "absent" {
+				require.NoError(f.t, os.WriteFile(token, []byte(content), 0o600))
+			}
+			out, errs, code := f.CLI(f.t.Context(), "check-config", "-c", file)
+			assert.Equal(f.t, 1, code, out)
+			assert.Regexp(f.t, `^\S+/tier-agent.yaml:\d+:\d+: tiers\[0\]\.identity\.token_file: the file with the token `, errs)
+			f.hangUp("refused")
+			r := f.reload(1)
+			assert.Equal(f.t, httpapi.CodeInvalidConfig, r.Code)
+			require.Len(f.t, r.Problems, 1)
+			assert.Equal(f.t, "tiers[0].identity.token_file", r.Problems[0].Path)
+			f.probes(2)
+			f.settle(f.heavyTraffic, 20)
+		}
+		out, errs, code := f.CLI(f.t.Context(), "serve", "-c", file)
+		assert.Equal(f.t, 1, code, out)
+		assert.Contains(f.t, errs, "tiers[0].identity.token_file: the file with the token holds control characters or more than one line; ")
+
+		require.NoError(f.t, os.WriteFile(token, []byte("secret\n"), 0o600))
+		f.reload(0)
+		f.probes(2)
+		f.settle(f.heavyTraffic, 20)
+		assert.Equal(guarantee.T(f.t), "ready", f.status().Tiers[0].Servers[0].State)
+	})
+}
+
+// A server that HAProxy does not have is a remark of check-config --live, and logged once,
+// at a start and when a reload brings it.
+//
+// Control: with the comparison left out of noteMissing it was logged at each look.
+func TestServersThatHAProxyDoesNotHaveAreNamed(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		w := newWorld(t, haproxy, "")
+		file := filepath.Join(w.Dir, "tier-agent.yaml")
+		assert.NotContains(t, w.log(), `"level":"WARN","msg":"haproxy does not have`)
+		out, errs, code := w.CLI(t.Context(), "check-config", "-c", file, "--live", "--strict")
+		assert.Equal(t, 0, code, errs)
+		assert.Contains(t, out, "tier-agent.yaml is valid: 2 tiers, 1 HAProxy instance\n")
+
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		edited := strings.Replace(string(text), "servers: [{server: heavy/h1,", fmt.Sprintf("servers: [{server: heavy/h3, url: 'http://127.0.0.1:%d'}, {server: heavy/h1,", w.Ports.Heavy), 1)
+		require.NoError(t, os.WriteFile(file, []byte(edited), 0o600))
+		_, errs, code = w.CLI(t.Context(), "check-config", "-c", file, "--live")
+		assert.Equal(t, 0, code, errs)
+		assert.Regexp(t, `tier-agent.yaml:\d+:\d+: remark: tiers\[0\]\.servers\[0\]\.server: haproxy edge has no server heavy/h3 \(did you mean heavy/h1\?\); name it as in haproxy.cfg, or reload that HAProxy\n$`, errs)
+		_, errs, code = w.CLI(t.Context(), "reload")
+		require.Zero(t, code, errs)
+		said := func() int { return strings.Count(w.log(), `"missing":["no server heavy/h3 (did you mean heavy/h1?)"]`) }
+		require.NoError(t, lab.Within(10*time.Second, func() error {
+			if said() == 0 {
+				return fmt.Errorf("it is not in the log")
+			}
+			return nil
+		}))
+		w.looks(2)
+		assert.Equal(t, 1, said(), "once")
+	})
+}
