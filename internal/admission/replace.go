@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 
 	"tier-agent/internal/intent"
@@ -177,8 +176,8 @@ func addressesOf(servers []tier.ServerSpec) map[string]string {
 	for _, s := range servers {
 		if s.Address.IsValid() {
 			all[s.FullName()] = s.Address.String()
-		} else if u := s.Target.URL; u != nil {
-			all[s.FullName()] = net.JoinHostPort(u.Hostname(), portOf(u))
+		} else if s.Target.URL != nil {
+			all[s.FullName()] = s.Target.Address()
 		}
 	}
 	return all

@@ -21,7 +21,8 @@ type Server struct {
 	Health, Agent runtimeapi.Check
 }
 
-func serverOf(s runtimeapi.ServerState, spare bool) Server {
+// ServerOf is a row of `show servers state`; spare says that the slot has no host.
+func ServerOf(s runtimeapi.ServerState, spare bool) Server {
 	at := s.At()
 	return Server{
 		Admin: s.Admin, Operational: s.Operational, Weight: s.Weight, Address: at,

@@ -236,7 +236,7 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 		now.At, now.Info, now.Servers = time.Now(), dump.Info, make(map[string]Server, len(dump.Servers))
 		spare := dump.Spare()
 		for _, s := range dump.Servers {
-			now.Servers[s.Name()] = serverOf(s, spare[s.Name()])
+			now.Servers[s.Name()] = ServerOf(s, spare[s.Name()])
 		}
 		now.Replaced = last.Replaced || replaced(last, dump.Info)
 		if !replaced(last, dump.Info) {
