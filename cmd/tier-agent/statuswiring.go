@@ -97,6 +97,8 @@ func unlike(t httpapi.TierStatus, s httpapi.ServerStatus, shown httpapi.ShownSta
 		return "GETS REQUESTS and should not (" + s.Reason + "); " + checks
 	case wired && shown.Takes && !shown.Asks && !shown.Gated:
 		return "does not ask tier-agent, and would go on getting requests if it were not ready; " + checks
+	case s.WeightByHand && shown.Weight > 0:
+		return fmt.Sprintf("has weight %d, which somebody set there; it is left alone until that is undone", shown.Weight)
 	case told && shown.Heard != "":
 		return "is down and should be up: " + shown.Heard
 	case told && shown.State == "weight 0":

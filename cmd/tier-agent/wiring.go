@@ -171,9 +171,11 @@ func (s agentSource) AgentState(name []byte) (agentcheck.State, bool) {
 		}
 	}
 	s.polls.Note(observe.AgentCheck, name, time.Now())
-	return agentcheck.State{
-		Quiesced: a.Quiesced && !a.Up, Ready: a.Ready, Reason: a.Reason, Weight: a.Weight, AdminWords: a.AgentWords,
-	}, true
+	st := agentcheck.State{Quiesced: a.Quiesced && !a.Up, Ready: a.Ready, Reason: a.Reason, AdminWords: a.AgentWords}
+	if a.TellWeight {
+		st.Weight = a.Weight
+	}
+	return st, true
 }
 
 func (s agentSource) Continues(begun []byte) bool { return s.model.Continues(begun) }

@@ -63,8 +63,9 @@ type Controller struct {
 	intents intents
 	closing closings
 
-	replacing sync.Mutex // held while the model is replaced
-	judging   sync.Mutex // held while views are read and the model is told what they show
+	replacing sync.Mutex         // held while the model is replaced
+	judging   sync.Mutex         // held while views are read and the model is told what they show; protects the next
+	judged    map[string]process // whose view was told last, by instance
 
 	mu         sync.Mutex // protects the rest
 	lanes      map[string]*lane
@@ -109,6 +110,7 @@ func New(o Options) *Controller {
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
 		exposed:    map[place]time.Time{},
+		judged:     map[string]process{},
 		elsewhere:  map[string]comparison{},
 	}
 }

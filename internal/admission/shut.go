@@ -2,14 +2,15 @@ package admission
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"tier-agent/internal/observe"
 )
 
-// judge tells the model which servers no HAProxy would send to, by what the watcher has
-// seen of their admin states and weights (G14). It is called after each look, and before
-// a transition reports what it has done.
+// judge tells the model what the watcher has seen: which servers no HAProxy would send to,
+// by their admin states and weights (G14), and which weights HAProxy has taken. It is called
+// after each look, and before a transition reports what it has done.
 func (c *Controller) judge() {
 	if c.o.Watcher == nil {
 		return
@@ -18,11 +19,38 @@ func (c *Controller) judge() {
 	c.judging.Lock()
 	defer c.judging.Unlock()
 	views := c.o.Watcher.Views()
-	for _, spec := range c.o.Model.Specs() {
-		for _, s := range spec.Servers {
-			c.o.Model.SetShut(s.FullName(), !spec.AgentWords && shut(views, s.FullName()))
+	restarted := false
+	for _, v := range views {
+		if now := processOf(v.Info); v.Servers != nil && now != c.judged[v.Instance] {
+			_, known := c.judged[v.Instance]
+			c.judged[v.Instance], restarted = now, restarted || known
 		}
 	}
+	for _, spec := range c.o.Model.Specs() {
+		if spec.AgentWords {
+			continue
+		}
+		for _, s := range spec.Servers {
+			name := s.FullName()
+			c.o.Model.SetShut(name, shut(views, name))
+			if weighed := havingAgents(views, name); weighed != nil {
+				c.o.Model.SeeWeight(name, restarted, func(percent int) bool {
+					return !slices.ContainsFunc(weighed, func(s observe.Server) bool { return !s.HasWeight(percent) })
+				})
+			}
+		}
+	}
+}
+
+// havingAgents are a server's in the HAProxies that can be read and whose agent-check is
+// told its weight.
+func havingAgents(views []observe.View, server string) (all []observe.Server) {
+	for _, v := range views {
+		if s, has := v.Servers[server]; has && v.Readable() && s.Agent.Enabled {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // shut reports whether every HAProxy that has the server was last seen to have it closed.

@@ -8,7 +8,7 @@
 // # Replies
 //
 //	admission  evidence        reply                    with State.AdminWords
-//	open       ready           up <weight>%             ready up <weight>%
+//	open       ready           up, or up <weight>%      ready up <weight>%
 //	open       anything else   down # <reason>          down # <reason>
 //	quiesced   any             down # quiesced          drain # quiesced
 //	unknown name               down # unknown_tier      -
@@ -26,6 +26,9 @@
 // Without AdminWords no reply holds an admin word. HAProxy keeps one pair of
 // flags for its command line and for the agent, the last writer wins, and so a
 // steady "ready" would undo an operator's drain at the next poll.
+//
+// A weight is part of a reply only as long as HAProxy has another one to take: what is
+// said steadily would undo an operator's "set weight" at the next poll.
 //
 // With AdminWords the flags are the agent's own, and the rules are these:
 //   - drain is sent without a health word. A down next to it would cut the

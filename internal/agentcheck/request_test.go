@@ -37,27 +37,27 @@ func TestFraming(t *testing.T) {
 		after  time.Duration // exactly
 		kind   string
 	}{
-		"LF":                       {pieces: []string{"be/s1\n"}, want: "up 100%\n", kind: KindUp},
-		"CR LF":                    {pieces: []string{"be/s1\r\n"}, want: "up 100%\n", kind: KindUp},
-		"blanks":                   {pieces: []string{"  be/s1 \r\n"}, want: "up 100%\n", kind: KindUp},
-		"silence":                  {pieces: []string{"be/s2"}, want: "up 100%\n", after: 90 * time.Millisecond, kind: KindUp},
-		"CR, silence":              {pieces: []string{"be/s2\r"}, want: "up 100%\n", after: 90 * time.Millisecond, kind: KindUp},
-		"blank, silence":           {pieces: []string{" be/s1 "}, want: "up 100%\n", after: 50 * time.Millisecond, kind: KindUp},
-		"two blanks, silence":      {pieces: []string{"be/s1", "  "}, every: 300 * time.Millisecond, want: "up 100%\n", after: 350 * time.Millisecond, kind: KindUp},
-		"byte by byte":             {pieces: strings.Split("be/s1\n", ""), every: 79 * time.Millisecond, want: "up 100%\n", after: 395 * time.Millisecond, kind: KindUp},
-		"silence after a pause":    {pieces: []string{"be", "/s2"}, every: 89 * time.Millisecond, want: "up 100%\n", after: 179 * time.Millisecond, kind: KindUp},
+		"LF":                       {pieces: []string{"be/s1\n"}, want: "up\n", kind: KindUp},
+		"CR LF":                    {pieces: []string{"be/s1\r\n"}, want: "up\n", kind: KindUp},
+		"blanks":                   {pieces: []string{"  be/s1 \r\n"}, want: "up\n", kind: KindUp},
+		"silence":                  {pieces: []string{"be/s2"}, want: "up\n", after: 90 * time.Millisecond, kind: KindUp},
+		"CR, silence":              {pieces: []string{"be/s2\r"}, want: "up\n", after: 90 * time.Millisecond, kind: KindUp},
+		"blank, silence":           {pieces: []string{" be/s1 "}, want: "up\n", after: 50 * time.Millisecond, kind: KindUp},
+		"two blanks, silence":      {pieces: []string{"be/s1", "  "}, every: 300 * time.Millisecond, want: "up\n", after: 350 * time.Millisecond, kind: KindUp},
+		"byte by byte":             {pieces: strings.Split("be/s1\n", ""), every: 79 * time.Millisecond, want: "up\n", after: 395 * time.Millisecond, kind: KindUp},
+		"silence after a pause":    {pieces: []string{"be", "/s2"}, every: 89 * time.Millisecond, want: "up\n", after: 179 * time.Millisecond, kind: KindUp},
 		"a beginning of many":      {pieces: []string{"be"}, want: "down # read_timeout\n", after: 400 * time.Millisecond, kind: KindReadTimeout},
 		"of a longer name":         {pieces: []string{"be/s1"}, want: "down # read_timeout\n", after: 400 * time.Millisecond, kind: KindReadTimeout},
 		"one that went on":         {pieces: []string{"be/s1", "-c\n"}, every: 399 * time.Millisecond, want: "down # unknown_tier\n", after: 399 * time.Millisecond, kind: KindUnknown},
 		"of no name":               {pieces: []string{"be/s3"}, want: "down # unknown_tier\n", after: 90 * time.Millisecond, kind: KindUnknown},
-		"256 bytes, LF":            {pieces: []string{long + "\n"}, want: "up 100%\n", kind: KindUp},
-		"256 bytes, CR LF":         {pieces: []string{long + "\r\n"}, want: "up 100%\n", kind: KindUp},
-		"256 bytes, CR, LF":        {pieces: []string{long + "\r", "\n"}, every: time.Millisecond, want: "up 100%\n", after: time.Millisecond, kind: KindUp},
-		"256 bytes, silence":       {pieces: []string{long}, want: "up 100%\n", after: 90 * time.Millisecond, kind: KindUp},
+		"256 bytes, LF":            {pieces: []string{long + "\n"}, want: "up\n", kind: KindUp},
+		"256 bytes, CR LF":         {pieces: []string{long + "\r\n"}, want: "up\n", kind: KindUp},
+		"256 bytes, CR, LF":        {pieces: []string{long + "\r", "\n"}, every: time.Millisecond, want: "up\n", after: time.Millisecond, kind: KindUp},
+		"256 bytes, silence":       {pieces: []string{long}, want: "up\n", after: 90 * time.Millisecond, kind: KindUp},
 		"257 bytes":                {pieces: []string{long + "n"}, want: "down # bad_request\n", kind: KindOversized},
 		"257 bytes, LF":            {pieces: []string{long + "n\n"}, want: "down # bad_request\n", kind: KindOversized},
 		"257 bytes, in pieces":     {pieces: []string{long, "n"}, every: time.Millisecond, want: "down # bad_request\n", after: time.Millisecond, kind: KindOversized},
-		"more behind the LF":       {pieces: []string{"be/s1\nx"}, want: "up 100%\n", kind: KindUp},
+		"more behind the LF":       {pieces: []string{"be/s1\nx"}, want: "up\n", kind: KindUp},
 		"LF alone":                 {pieces: []string{"\n"}, want: "down # bad_request\n", kind: KindBadRequest},
 		"blanks alone":             {pieces: []string{"  \r\n"}, want: "down # bad_request\n", kind: KindBadRequest},
 		"NUL":                      {pieces: []string{"be/s1\x00\n"}, want: "down # bad_request\n", kind: KindBadRequest},
@@ -107,8 +107,8 @@ func TestFraming(t *testing.T) {
 
 func TestNameEndedByEOF(t *testing.T) {
 	for request, want := range map[string]string{
-		"be/s1":   "up 100%\n",
-		"be/s1\r": "up 100%\n",
+		"be/s1":   "up\n",
+		"be/s1\r": "up\n",
 		"be/s":    "down # unknown_tier\n",
 		"":        "down # no_agent_send\n",
 	} {
@@ -130,7 +130,7 @@ func TestUnreadBytesDoNotKillTheAnswer(t *testing.T) {
 	_, addr := serveTCP(t, oneReady, Options{})
 	for request, want := range map[string]string{
 		strings.Repeat("n", 20_000):                   "down # bad_request\n",
-		"be/s1\n" + strings.Repeat("n", 20_000):       "up 100%\n",
+		"be/s1\n" + strings.Repeat("n", 20_000):       "up\n",
 		"\x00" + strings.Repeat("\x00", 20_000) + "x": "down # bad_request\n",
 	} {
 		assert.Equal(t, want, poll(t, addr, request))

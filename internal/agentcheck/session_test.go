@@ -101,7 +101,7 @@ func TestPanicInSource(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "down # internal_error\n", string(got))
 		}
-		assert.Equal(t, "up 100%\n", ask(t, ln, "192.0.2.1"))
+		assert.Equal(t, "up\n", ask(t, ln, "192.0.2.1"))
 		stop()
 		assert.Equal(t, map[string]int{KindPanic: 3, KindUp: 1}, kinds.all())
 		assert.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), "one line a minute")

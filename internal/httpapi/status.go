@@ -68,7 +68,7 @@ func (ro *ReadOnly) Status() Status {
 			ts.Servers = append(ts.Servers, ServerStatus{
 				Readiness: readiness(name, s.Answer), State: s.Answer.State.With(left.some(), held[name]).String(),
 				Evidence: s.Evidence, Against: s.Against, Quiesced: s.Answer.Quiesced,
-				Closure: s.Closure, Left: left, Weight: s.Answer.Weight, Probing: s.Probing, Metadata: s.Metadata,
+				Closure: s.Closure, Left: left, Weight: s.Answer.Weight, WeightByHand: s.Answer.WeightByHand, Probing: s.Probing, Metadata: s.Metadata,
 				HAProxy: adminStates(observed, name), Shown: ro.inEach(observed, now, name, t.Name), Since: utc(s.Since),
 				Asked: ro.asked(now, name, t.Name),
 			})

@@ -92,18 +92,21 @@ type ServerStatus struct {
 	Readiness
 	// State is the one word for how it is: ready, degraded, initializing, unreachable,
 	// draining, quiesced, held, stale or unknown.
-	State    string            `json:"state"`
-	Address  string            `json:"address,omitempty"` // of a member: where HAProxy sends
-	Evidence string            `json:"evidence"`          // the reason of the evidence alone, also while quiesced
-	Against  int               `json:"against,omitempty"` // newest probes in a row that say the opposite; see rise and fall
-	Quiesced bool              `json:"quiesced"`
-	Closure  *tier.Closure     `json:"closure,omitempty"` // its own, not its tier's
-	Left     *LeftStatus       `json:"left,omitempty"`    // of a quiesced server: what HAProxy still has of it
-	Weight   int               `json:"weight"`            // percent
-	Probing  int               `json:"probing"`           // probes that have not ended
-	Since    *time.Time        `json:"since,omitempty"`   // the first probe that saw what the newest one saw
-	Metadata map[string]string `json:"metadata,omitempty"`
-	HAProxy  map[string]string `json:"haproxy,omitempty"` // instance -> admin state there
+	State    string        `json:"state"`
+	Address  string        `json:"address,omitempty"` // of a member: where HAProxy sends
+	Evidence string        `json:"evidence"`          // the reason of the evidence alone, also while quiesced
+	Against  int           `json:"against,omitempty"` // newest probes in a row that say the opposite; see rise and fall
+	Quiesced bool          `json:"quiesced"`
+	Closure  *tier.Closure `json:"closure,omitempty"` // its own, not its tier's
+	Left     *LeftStatus   `json:"left,omitempty"`    // of a quiesced server: what HAProxy still has of it
+	Weight   int           `json:"weight"`            // percent
+	// WeightByHand: HAProxy has another weight than that, which somebody set there. It is
+	// left alone until it is put back or HAProxy is reloaded.
+	WeightByHand bool              `json:"weight_by_hand,omitempty"`
+	Probing      int               `json:"probing"`         // probes that have not ended
+	Since        *time.Time        `json:"since,omitempty"` // the first probe that saw what the newest one saw
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	HAProxy      map[string]string `json:"haproxy,omitempty"` // instance -> admin state there
 	// Shown is what each HAProxy that can be read does with it, by instance.
 	Shown map[string]ShownStatus `json:"shown,omitempty"`
 	Asked *AskedStatus           `json:"asked"`

@@ -12,6 +12,8 @@ type Server struct {
 	Admin       runtimeapi.AdminState
 	Operational runtimeapi.OpState
 	Weight      int // the one in force; 0 takes nothing
+	// ConfiguredWeight is the one of its configuration.
+	ConfiguredWeight int
 	// Address is where its requests go; not valid where that is no IP address, or none
 	// yet.
 	Address netip.AddrPort
@@ -25,7 +27,7 @@ type Server struct {
 func ServerOf(s runtimeapi.ServerState, spare bool) Server {
 	at := s.At()
 	return Server{
-		Admin: s.Admin, Operational: s.Operational, Weight: s.Weight, Address: at,
+		Admin: s.Admin, Operational: s.Operational, Weight: s.Weight, ConfiguredWeight: s.InitialWeight, Address: at,
 		Resolving: !at.IsValid() && (s.FQDN != "" || s.Admin&runtimeapi.DNSMaint != 0),
 		Spare:     spare, Health: s.Health(), Agent: s.Agent(),
 	}
@@ -76,3 +78,7 @@ func (v View) Started() time.Time {
 	}
 	return v.At.Add(-v.Info.Uptime - time.Second) // Uptime is in whole seconds
 }
+
+// HasWeight reports whether the server has so much percent of its configured weight, in
+// the whole numbers that HAProxy reckons in.
+func (s Server) HasWeight(percent int) bool { return s.Weight == s.ConfiguredWeight*percent/100 }

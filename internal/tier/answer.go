@@ -56,9 +56,11 @@ type Answer struct {
 	// maximum age and not here.
 	Age         time.Duration
 	HasEvidence bool
-	// Weight in percent of what HAProxy is configured with; of a server only.
-	Weight     int
-	AgentWords bool
+	// Weight in percent of what HAProxy is configured with; of a server only. TellWeight:
+	// HAProxy has not taken it yet. WeightByHand: it has one that somebody set there.
+	Weight                   int
+	TellWeight, WeightByHand bool
+	AgentWords               bool
 }
 
 // Server answers for "backend/server". The name may come from the wire: it is
@@ -199,6 +201,7 @@ func (m *Model) server(s *server) (Answer, fence.Verdict) {
 		Age: v.Age, HasEvidence: v.HasEvidence(),
 		Weight: m.weight(s, v), AgentWords: s.tier.spec.AgentWords,
 	}
+	a.TellWeight, a.WeightByHand = s.tells(a.Weight), s.byHand.Load()
 	if s.differs(v) {
 		a.Ready, a.Reason = false, ReasonDiffers
 	}

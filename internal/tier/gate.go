@@ -96,6 +96,8 @@ type state struct {
 	elsewhere atomic.Bool  // HAProxy sends to another address than the probes
 	shut      atomic.Bool  // no HAProxy sends there, by its administration or weight
 	sight     atomic.Pointer[sight]
+	settled   atomic.Int32              // the weight in percent that HAProxy was last seen to have taken; 0 for none
+	byHand    atomic.Bool               // HAProxy has another weight, which nobody here has told it
 	ramp      atomic.Pointer[time.Time] // when its weight began to grow; nil where it never did
 }
 

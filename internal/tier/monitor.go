@@ -198,6 +198,7 @@ func (m *Monitor) probe(ctx context.Context, s *server, k kind, t *fence.Ticket,
 	v := m.model.fence.Complete(t, s.observation(r))
 	if v.HasEvidence() {
 		m.model.agree(s.tier)
+		m.model.reweigh(s)
 		if !k.exercise {
 			s.saw(stateOf(r.Ready, r.Reason, false), v)
 		}
