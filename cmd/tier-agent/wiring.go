@@ -167,7 +167,7 @@ func (s agentSource) AgentState(name []byte) (agentcheck.State, bool) {
 		}
 	}
 	return agentcheck.State{
-		Quiesced: a.Quiesced && !a.Up, Ready: a.Ready, Reason: a.Reason, Weight: a.Weight, AdminWords: a.AgentWords,
+		Quiesced: a.Quiesced && !a.Up, Ready: a.Ready || a.Up, Reason: a.Reason, Weight: a.Weight, AdminWords: a.AgentWords,
 	}, true
 }
 
