@@ -171,7 +171,7 @@ func (s agentSource) AgentState(name []byte) (agentcheck.State, bool) {
 		}
 	}
 	s.polls.Note(observe.AgentCheck, name, time.Now())
-	st := agentcheck.State{Quiesced: a.Quiesced && !a.Up, Ready: a.Ready, Reason: a.Reason, AdminWords: a.AgentWords}
+	st := agentcheck.State{Quiesced: a.Quiesced && !a.Up, Ready: a.Ready || a.Up, Reason: a.Reason, AdminWords: a.AgentWords}
 	if a.TellWeight {
 		st.Weight = a.Weight
 	}

@@ -47,7 +47,8 @@ type Tier struct {
 	// default 0.
 	Ramp time.Duration
 	// QuiescedHealth: while quiesced, HAProxy's checks are told the engine's true
-	// health instead of "down". Only the drain then keeps requests out.
+	// health instead of "down". Only the drain then keeps requests out; those that come
+	// by a cookie, a stick rule or use-server it does not.
 	QuiescedHealth bool
 	Probe          Probe
 }

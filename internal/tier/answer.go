@@ -43,8 +43,8 @@ type Answer struct {
 	// it needs that HAProxy's checks may have up.
 	Ready bool
 	// Up is what HAProxy's checks are told: Admit, or Ready while a Pause stands and
-	// nothing is closed for good. Of a server also Ready where its quiesced tier
-	// shows its health.
+	// nothing is closed for good. Of a server whose quiesced tier shows its health also
+	// Ready, or what the probes from before an invalidation saw, until the next one.
 	Up bool
 	// Reason is from the closed vocabulary of the fence and the probe, or one of
 	// the Reason constants here.
@@ -213,7 +213,7 @@ func (m *Model) server(s *server) (Answer, fence.Verdict) {
 	a.Quiesced = over != nil || own != nil
 	settled := over != nil && over.settled || own != nil && own.settled
 	a.Admit = a.Ready && !a.Quiesced
-	a.Up = a.Ready && (!settled || s.tier.spec.QuiescedHealth)
+	a.Up = a.Ready && !settled || settled && s.tier.spec.QuiescedHealth && (a.Ready || a.Reason == fence.ReasonPending && s.looksReady())
 	if a.Quiesced {
 		a.Reason, a.State = ReasonQuiesced, StateQuiesced
 	}

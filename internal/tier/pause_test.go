@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tier-agent/internal/fence"
 	"tier-agent/test/guarantee"
 )
 
@@ -115,6 +116,41 @@ func TestAPauseOfATierThatShowsItsHealth(t *testing.T) {
 	assert.Equal(guarantee.T(t), "no up", both(serverOf(t, m, "fast/f1")))
 	settle(t, h)
 	assert.Equal(guarantee.T(t), "no up", both(serverOf(t, m, "fast/f1")))
+}
+
+// What an invalidation has voided says nothing against an engine: until the next probe
+// such a tier shows what the last one saw.
+//
+// Control: with Ready alone in server, the server was down until the next probe after the
+// quiesce's own invalidation.
+func TestAnInvalidationDoesNotChangeTheLooksOfAQuiescedServer(t *testing.T) {
+	shows := specs()
+	shows[1].QuiescedHealth = true
+	m := newModel(t)
+	require.NoError(t, m.Replace(shows))
+	fast := Target{Tier: "fast"}
+	_, err := m.Close(fast, Closure{Reason: "swap"})
+	require.NoError(t, err)
+	server := m.view.Load().servers["fast/f1"]
+	see := func(ready bool, want string) {
+		t.Helper()
+		state := StateUnreachable
+		if ready {
+			state = StateReady
+		}
+		obs := fence.Observation{Ready: ready, Reason: "health_passed", Judged: true}
+		server.saw(state, m.fence.ProbeNow("fast/f1", func(*fence.Ticket) fence.Observation { return obs }))
+		assert.Equal(t, want, both(serverOf(t, m, "fast/f1")), "by the probe")
+		_, err := m.Invalidate(fast)
+		require.NoError(t, err)
+		assert.Equal(t, want, both(serverOf(t, m, "fast/f1")), "after the invalidation")
+	}
+	assert.Equal(t, "no down", both(serverOf(t, m, "fast/f1")), "never probed")
+	see(true, "no up")
+	see(false, "no down")
+	see(true, "no up")
+	server.elsewhere.Store(true)
+	assert.Equal(t, "no down", both(serverOf(t, m, "fast/f1")), "HAProxy sends elsewhere")
 }
 
 // An opening that comes in between does not make a settled gate of an open one.

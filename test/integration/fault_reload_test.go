@@ -37,8 +37,6 @@ tiers:
 `
 	faults(t, "1 the same, quiesced_answer: health", worldOptions{agentYAML: yaml}, func(f *fault) {
 		f.quiesceHeavy()
-		// The quiesce has voided the evidence, so that the checks may say down until the
-		// next probe.
 		f.waitStat("heavy", "h1", func(row map[string]string) bool {
 			return strings.Contains(row["status"], "DRAIN")
 		}, "HAProxy shows the drain, and the engine's health")
