@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"tier-agent/internal/runtimeapi"
@@ -27,14 +26,12 @@ func (w *Watcher) count(ctx context.Context, one *watched) {
 	left := map[string]Left{}
 	bounded, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
-	for backend, servers := range of {
-		workers, err := one.load(bounded, backend)
-		if err != nil || !slices.ContainsFunc(workers, func(l runtimeapi.BackendLoad) bool { return l.Info.PID == seen.Info.PID }) {
-			continue // not to be read, or a process that the look has not seen
-		}
-		for _, server := range servers {
-			if n, known := leftOn(server, workers); known {
-				left[backend+"/"+server] = n
+	// Else it is not to be read, or a process that the look has not seen.
+	if workers, err := one.load(bounded); err == nil && slices.ContainsFunc(workers, func(w worker) bool { return w.pid == seen.Info.PID }) {
+		on := leftOn(workers)
+		for _, server := range of {
+			if n, known := on[server]; known {
+				left[server] = n
 			}
 		}
 	}
@@ -51,34 +48,36 @@ func (w *Watcher) count(ctx context.Context, one *watched) {
 	one.seen.Store(&now)
 }
 
-// toCount are the quiesced servers that the instance has, by backend.
-func (w *Watcher) toCount(o Observed) map[string][]string {
-	of := map[string][]string{}
-	if w.quiesced == nil {
-		return of
-	}
+// toCount are the quiesced servers that the instance has.
+func (w *Watcher) toCount(o Observed) (of []string) {
 	for name := range o.Servers {
-		if backend, server, ok := strings.Cut(name, "/"); ok && w.quiesced(name) {
-			of[backend] = append(of[backend], server)
+		if w.quiesced != nil && w.quiesced(name) {
+			of = append(of, name)
 		}
 	}
 	return of
 }
 
-func (one *watched) load(ctx context.Context, backend string) ([]runtimeapi.BackendLoad, error) {
+func (one *watched) load(ctx context.Context) ([]worker, error) {
 	only := runtimeapi.NewSet(one.instance) // as in read
-	r := runtimeapi.Each(ctx, only, func(ctx context.Context, i *runtimeapi.Instance) ([]runtimeapi.BackendLoad, error) {
-		return everyWorker(ctx, i, backend)
+	r := runtimeapi.Each(ctx, only, func(ctx context.Context, i *runtimeapi.Instance) ([]worker, error) {
+		return everyWorker(ctx, i)
 	})[0]
 	return r.Value, r.Err
 }
 
-// leftOn adds up a server's; known is false where no worker has it.
-func leftOn(server string, workers []runtimeapi.BackendLoad) (n Left, known bool) {
+// leftOn adds up what the workers have on each server, and on those that track it.
+func leftOn(workers []worker) map[string]Left {
+	left := map[string]Left{}
 	for _, w := range workers {
-		if s, has := w.Find(server); has {
-			n.Streams, n.Queue, known = n.Streams+s.Sessions, n.Queue+s.Queue, true
+		for backend, load := range w.backends {
+			for _, s := range load.Servers {
+				for _, name := range append(w.tracked(s), backend+"/"+s.Server) {
+					n := left[name]
+					left[name] = Left{n.Streams + s.Sessions, n.Queue + s.Queue}
+				}
+			}
 		}
 	}
-	return n, known
+	return left
 }

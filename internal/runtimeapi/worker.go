@@ -2,6 +2,7 @@ package runtimeapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -46,7 +47,10 @@ func (i *Instance) workers(ctx context.Context) ([]Worker, error) {
 	if err == nil {
 		workers, err = parseProc(text)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrUnreachable): // which names the socket
+		return nil, fmt.Errorf("master: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("master at %s: %w", i.options.Master.Address, err)
 	}
 	return workers, nil
