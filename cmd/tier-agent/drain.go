@@ -70,6 +70,9 @@ func (p *progress) tell(now admission.Progress) {
 		if i.BackendQueue > 0 {
 			one += fmt.Sprintf(" (%d wait in the backend)", i.BackendQueue)
 		}
+		if i.Hidden != "" {
+			one += "; " + i.Hidden
+		}
 		if i.Error != "" {
 			one = about(i.Instance, i.Error)
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -48,6 +49,9 @@ type Options struct {
 	// Grace is how long a drain goes on while HAProxy cannot be read, where that may
 	// pass: a reload takes seconds. One that hangs is waited for. Default 10 s.
 	Grace time.Duration
+	// Lives reports whether a master of HAProxy's still runs, judged from beside now,
+	// which does; known is false where that cannot be told. Default: by /proc.
+	Lives func(m, now intent.Master) (lives, known bool)
 	// Silence is how long a transition may go on without a word. Default 5 s.
 	Silence time.Duration
 }
@@ -65,6 +69,7 @@ type Controller struct {
 	notes      map[tier.Target]string // what a start found half done
 	complaints map[string]string      // what reconciling has complained about last
 	leftovers  map[place]leftover     // our drains that a reload may bring back
+	masters    map[string]succession  // by instance
 	names      map[place]process      // whose agent-check sends the server's own name
 	// elsewhere are the servers that each instance sends to another address than the
 	// probes.
@@ -89,6 +94,9 @@ func New(o Options) *Controller {
 	o.Poll = or(o.Poll, 200*time.Millisecond)
 	o.Grace = or(o.Grace, 10*time.Second)
 	o.Silence = or(o.Silence, 5*time.Second)
+	if o.Lives == nil {
+		o.Lives = lives
+	}
 	if o.Ended == nil {
 		o.Ended = func(Result) {}
 	}
@@ -102,6 +110,7 @@ func New(o Options) *Controller {
 		complaints: map[string]string{},
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
+		masters:    map[string]succession{},
 		elsewhere:  map[string]comparison{},
 	}
 }

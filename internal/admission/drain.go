@@ -52,6 +52,7 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 	var last reading
 	var tried time.Time // when a connection was last seen tried again
 	readable := time.Now()
+	var behind *hidden
 	for zeros := 0; ; {
 		began := time.Now()
 		// What ends the drain has looked at all there is.
@@ -76,7 +77,17 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 			if now.err == nil {
 				readable = began
 			}
-			r.waits("%s", now.wanted())
+			if behind = nil; zeros >= zeroReads && !now.trying && !d.IgnoreOldWorkers {
+				behind = r.hidden(waiting)
+			}
+			r.waits("%s", now.wanted(behind))
+			if behind != nil {
+				for n := range now.loads {
+					if now.loads[n].Instance == behind.instance {
+						now.loads[n].Hidden = behind.String()
+					}
+				}
+			}
 			r.say(Progress{HAProxy: now.loads})
 			if refused := r.hopeless(now.err, readable); refused != nil {
 				return *refused
@@ -84,7 +95,7 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 		case last.loads == nil:
 			last = now // cut short, but it says which HAProxy was waited for
 		}
-		if zeros >= zeroReads && !last.trying {
+		if zeros >= zeroReads && !last.trying && (behind == nil || behind.unseen()) {
 			break
 		}
 		select {
@@ -92,9 +103,16 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 			if ctx.Err() != nil {
 				return r.stopped(ctx, d.Target.String()+" stays quiesced")
 			}
-			return r.end(TimedOut, CodeDrainTimeout, "after %v %s; %s stays quiesced", d.Timeout, last.leftover(), d.Target)
+			left := last.leftover()
+			if behind != nil {
+				left = behind.String()
+			}
+			return r.end(TimedOut, CodeDrainTimeout, "after %v %s; %s stays quiesced", d.Timeout, left, d.Target)
 		case <-time.After(r.o.Poll):
 		}
+	}
+	if behind != nil {
+		return r.refuse(CodeReloaded, "%v; look there, or say --ignore-old-workers; %s stays quiesced", behind, d.Target)
 	}
 	if reloaded := r.unseen(last.loads, pids); reloaded != "" && !d.IgnoreOldWorkers {
 		return r.refuse(CodeReloaded, "haproxy %s was reloaded: its old worker may still run streams of %s, and without its master's socket (master in the configuration) that cannot be seen; look there, or say --ignore-old-workers", reloaded, d.Target)
@@ -211,7 +229,10 @@ func (r *run) blind() string {
 }
 
 // wanted says for what a drain waits that has read this.
-func (d reading) wanted() string {
+func (d reading) wanted(behind *hidden) string {
+	if behind != nil {
+		return "its end: " + behind.String()
+	}
 	for _, l := range d.loads {
 		if l.Error != "" {
 			return l.Error + " to pass"

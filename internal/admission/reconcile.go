@@ -113,6 +113,7 @@ func drift(o Observed, servers []tier.ServerSpec) []string {
 // every good look, and gives way to any transition of the tier that is not a drain.
 // It also writes what could not be written.
 func (c *Controller) Reconcile(ctx context.Context, i *runtimeapi.Instance, o Observed) {
+	c.succeed(ctx, i, o)
 	c.compare(ctx, o)
 	c.adopt(ctx, i, o)
 	c.introduce(ctx, i, o)

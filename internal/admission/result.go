@@ -129,7 +129,9 @@ type InstanceLoad struct {
 	// They are not the drained servers' and hold nothing up.
 	BackendQueue int    `json:"backend_queue"`
 	Error        string `json:"error,omitempty"`
-	retries      uint64
+	// Hidden says which workers may have streams that nothing shows.
+	Hidden  string `json:"hidden,omitempty"`
+	retries uint64
 }
 
 // WorkerLoad is what one old worker still has on the target's servers.
