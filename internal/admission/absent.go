@@ -63,6 +63,7 @@ func (r *run) kept(ctx context.Context) string {
 	if r.o.Watcher == nil || len(names) == 0 {
 		return ""
 	}
+	r.waits("HAProxy (%s) to show it, and its server-state file to be written", strings.Join(names, ", "))
 	r.o.Watcher.LookAt(ctx, func(name string) bool { return slices.Contains(names, name) })
 	r.judge()
 	said := ""

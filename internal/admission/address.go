@@ -85,7 +85,7 @@ func (c *Controller) anywhere(name string) bool {
 
 // A HAProxy that sends to a unix socket, or to the port that its client has come to, shows
 // neither.
-const hidden = "an address that it does not show (a unix socket?)"
+const unshown = "an address that it does not show (a unix socket?)"
 
 // sendsElsewhere says where a HAProxy sends a server's requests, and where evidence may be
 // from instead; empty where that is the same address. What cannot be compared differs, and
@@ -96,7 +96,7 @@ func sendsElsewhere(ctx context.Context, s tier.ServerSpec, shown observe.Server
 	case s.Separate, !at.IsValid() && (shown.Resolving || shown.Spare):
 		return "", ""
 	case !at.IsValid():
-		return hidden, s.Target.Address()
+		return unshown, s.Target.Address()
 	case s.Target.Unix():
 		return at.String(), s.Target.Address()
 	}
@@ -196,7 +196,7 @@ func (r *run) elsewhereOn(ctx context.Context, i *runtimeapi.Instance, setAddres
 			continue
 		}
 		// A name with several addresses is no answer to where HAProxy should send.
-		if probed := aboutOf(ctx, s); setAddress && to != hidden && only(probed) {
+		if probed := aboutOf(ctx, s); setAddress && to != unshown && only(probed) {
 			if _, err := i.SetAddress(ctx, s.Backend, s.Name, probed[0].Addr().String(), int(probed[0].Port())); err != nil {
 				return nil, err
 			}

@@ -47,7 +47,7 @@ func TestEvidenceOfANameWithSeveralAddresses(t *testing.T) {
 
 // What cannot be compared is no match.
 //
-// Controls: with hidden left out, "HAProxy's unix socket" was the same address, and with
+// Controls: with unshown left out, "HAProxy's unix socket" was the same address, and with
 // Unix left out so was "a unix socket that is probed".
 func TestAddressesThatCannotBeComparedDiffer(t *testing.T) {
 	at := func(address string) observe.Server { return observe.Server{Address: netip.MustParseAddrPort(address)} }
@@ -60,9 +60,9 @@ func TestAddressesThatCannotBeComparedDiffer(t *testing.T) {
 	}{
 		"the same":                      {tcp, false, at("10.0.0.1:80"), "", ""},
 		"another":                       {tcp, false, at("10.0.0.1:81"), "10.0.0.1:81", "10.0.0.1:80"},
-		"HAProxy's unix socket":         {tcp, false, observe.Server{}, hidden, "10.0.0.1:80"},
+		"HAProxy's unix socket":         {tcp, false, observe.Server{}, unshown, "10.0.0.1:80"},
 		"a unix socket that is probed":  {socket, false, at("10.0.0.1:80"), "10.0.0.1:80", "unix:/run/engine.sock"},
-		"both":                          {socket, false, observe.Server{}, hidden, "unix:/run/engine.sock"},
+		"both":                          {socket, false, observe.Server{}, unshown, "unix:/run/engine.sock"},
 		"both, and meant":               {socket, true, observe.Server{}, "", ""},
 		"a name without an address yet": {tcp, false, observe.Server{Resolving: true}, "", ""},
 		"a spare slot":                  {tcp, false, observe.Server{Spare: true}, "", ""},

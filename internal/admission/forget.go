@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/observe"
@@ -24,6 +23,8 @@ type ForgetRequest struct {
 	// tier it is the record of that server.
 	Target tier.Target
 	Who    string
+	// Progress is told now and then for what this waits; may be nil.
+	Progress func(Progress)
 }
 
 // Forget ends the record of an intent whose target the configuration does not name,
@@ -35,8 +36,11 @@ type ForgetRequest struct {
 // A quiesce is not kept waiting by it, so that the record may be changed meanwhile:
 // that one stands. Once begun it does not end with ctx.
 func (c *Controller) Forget(ctx context.Context, q ForgetRequest) Result {
-	r := &run{Controller: c, Result: Result{Verb: VerbForget, Target: q.Target, By: q.Who}, began: time.Now()}
+	r := newRun(c, VerbForget, q.Target, q.Progress)
+	r.By = q.Who
+	stop := r.voice.start(c.o.Silence)
 	result := r.forget(context.WithoutCancel(ctx))
+	stop()
 	c.log(result) // and not Ended: admission is as it was
 	return result
 }
@@ -49,11 +53,13 @@ func (r *run) forget(ctx context.Context) Result {
 	}
 	var err error
 	lane := r.lane(rec.Tier)
+	r.waits("other commands of %s to end", slotOf(rec))
 	if ctx, r.mine, err = lane.enter(ctx, VerbForget, slotOf(rec)); err != nil {
 		return r.refuse(CodeBusy, "%v; nothing was changed", err)
 	}
 	defer lane.leave(r.mine)
 	if r.o.Watcher != nil {
+		r.waits("HAProxy to show what is closed")
 		r.o.Watcher.Look(ctx) // what was closed a moment ago is not to be missed
 	}
 	if ctx.Err() != nil {

@@ -47,7 +47,7 @@ func TestWatcherCountsWhatIsLeftOnQuiescedServersAlone(t *testing.T) {
 	hap1, hap2 = counted(t, w)
 	assert.Equal(t, map[string]observe.InFlight{"llm/gpu1": {Streams: 2}}, hap1)
 	assert.Equal(t, map[string]observe.InFlight{"llm/gpu1": {Queue: 3}}, hap2, "not the backend's own queue, which may go elsewhere")
-	assert.ElementsMatch(t, []string{"hap1 show stat llm 6 -1", "hap2 show stat llm 6 -1"}, l.journal.with("show stat"))
+	assert.ElementsMatch(t, []string{"hap1 show stat -1 6 -1", "hap2 show stat -1 6 -1"}, l.journal.with("show stat"))
 
 	l.hap1.with(func() { clear(l.hap1.sessions) })
 	hap1, _ = counted(t, w)

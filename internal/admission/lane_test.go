@@ -198,7 +198,7 @@ func TestADrainOfOneTierDelaysNothingOfAnother(t *testing.T) {
 		assert.Equal(t, Done, l.drain(t, chat, nil).Outcome)
 		assert.Equal(t, Done, l.readmit(t, chat).Outcome)
 	}
-	f := l.hap1.fail(fault{action: hold, on: "show stat llm"})
+	f := l.hap1.fail(fault{action: hold, on: "show stat -1"})
 	drain := inBackground(func() Result {
 		return l.drain(t, llm, each(func(read int, _ Progress) {
 			if read == 1 {

@@ -37,6 +37,8 @@ type QuiesceRequest struct {
 	// AcceptQueueRelease closes a server although HAProxy may release its queue
 	// onto it at once.
 	AcceptQueueRelease bool
+	// Progress is told now and then for what the quiesce waits; may be nil.
+	Progress func(Progress)
 }
 
 // Quiesce closes the target: here first, so that every face refuses at once,
@@ -48,7 +50,7 @@ type QuiesceRequest struct {
 //
 // Once begun it does not end with ctx: half a quiesce helps nobody.
 func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
-	return c.do(context.WithoutCancel(ctx), VerbQuiesce, q.Target, q.check, func(ctx context.Context, r *run) Result {
+	return c.do(context.WithoutCancel(ctx), VerbQuiesce, q.Target, q.Progress, q.check, func(ctx context.Context, r *run) Result {
 		r.By = q.Who
 		mine := tier.Closure{Reason: q.Reason, Who: q.Who, Since: time.Now().UTC().Truncate(time.Second)}
 		pause, refused := r.shut(mine, q.Force)
@@ -69,6 +71,9 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		c.intents.begin(q.Target, c.member(q.Target), closure, func(rec *intent.Record) {
 			rec.Without, rec.Forced = slices.Clone(q.Without), rec.Forced || q.Force
 			rec.Addresses = addressesOf(r.servers)
+			if rec.Masters == nil {
+				rec.Masters = c.mastersNow()
+			}
 		})
 		crash.Point("quiesce-written")
 		if _, err := c.o.Model.Invalidate(q.Target); err != nil {
@@ -233,7 +238,7 @@ func (r *run) rollBack(ctx context.Context, closure tier.Closure, why error) Res
 // Invalidate advances the target's generation; a target without a tier is
 // everything. It needs no lane: it can only take evidence away.
 func (c *Controller) Invalidate(target tier.Target) Result {
-	r := &run{Controller: c, Result: Result{Verb: VerbInvalidate, Target: target}, began: time.Now()}
+	r := newRun(c, VerbInvalidate, target, nil)
 	gen, err := c.o.Model.Invalidate(target)
 	if err != nil {
 		return r.refuse(CodeUnknown, "%v", err)

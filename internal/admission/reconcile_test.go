@@ -109,7 +109,7 @@ func TestTheReconcilerRunsBesideADrain(t *testing.T) {
 	l := newLab(t)
 	l.watching(t)
 	l.quiesced(t, llm)
-	f := l.hap1.fail(fault{action: hold, on: "show stat llm"})
+	f := l.hap1.fail(fault{action: hold, on: "show stat -1"})
 	drain := inBackground(func() Result { return l.drain(t, llm, nil) })
 	<-f.met
 	l.hap2.operator("llm/gpu1", "ready")

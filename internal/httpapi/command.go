@@ -31,6 +31,7 @@ type Command struct {
 	KeepHold          bool   `json:"keep_hold,omitempty"`
 	SetAddress        bool   `json:"set_address,omitempty"`
 	Wait              string `json:"wait,omitempty"` // readmit
+	Confirm           string `json:"confirm,omitempty"`
 	Rollback          bool   `json:"rollback,omitempty"`
 	Force             bool   `json:"force,omitempty"`
 	// AcceptQueueRelease is quiesce's.

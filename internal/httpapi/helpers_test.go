@@ -272,10 +272,12 @@ func result(v admission.Verb, target tier.Target) admission.Result {
 }
 
 func (c *controller) Quiesce(ctx context.Context, q admission.QuiesceRequest) admission.Result {
-	c.note(q)
 	if c.onQuiesce != nil {
+		c.note(q)
 		return c.onQuiesce(ctx, q)
 	}
+	q.Progress = nil // a function compares with nothing
+	c.note(q)
 	return result(admission.VerbQuiesce, q.Target)
 }
 
@@ -283,12 +285,13 @@ func (c *controller) Drain(ctx context.Context, d admission.DrainRequest) admiss
 	if c.onDrain != nil {
 		return c.onDrain(ctx, d)
 	}
-	d.Progress = nil // a function compares with nothing
+	d.Progress = nil
 	c.note(d)
 	return result(admission.VerbDrain, d.Target)
 }
 
 func (c *controller) Readmit(_ context.Context, q admission.ReadmitRequest) admission.Result {
+	q.Progress = nil
 	c.note(q)
 	return result(admission.VerbReadmit, q.Target)
 }
@@ -299,6 +302,7 @@ func (c *controller) Invalidate(target tier.Target) admission.Result {
 }
 
 func (c *controller) Forget(_ context.Context, q admission.ForgetRequest) admission.Result {
+	q.Progress = nil
 	c.note(q)
 	return result(admission.VerbForget, q.Target)
 }

@@ -2,7 +2,6 @@ package observe
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,20 +29,19 @@ func (w *Watcher) count(ctx context.Context, one *watched) {
 	inFlight, why := map[string]InFlight{}, map[string]string{}
 	bounded, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
-	for _, backend := range backends(quiesced, down) {
-		workers, err := one.load(bounded, backend)
-		now := slices.IndexFunc(workers, func(l runtimeapi.BackendLoad) bool { return l.Info.PID == seen.Info.PID })
-		if err != nil || now < 0 {
-			continue // not to be read, or a process that the look has not seen
-		}
-		for _, server := range quiesced[backend] {
-			if n, known := inFlightOn(server, workers); known {
-				inFlight[backend+"/"+server] = n
+	workers, err := one.load(bounded)
+	now := slices.IndexFunc(workers, func(w Worker) bool { return w.PID == seen.Info.PID })
+	if err == nil && now >= 0 { // else it is not to be read, or a process that the look has not seen
+		on := inFlightOn(workers)
+		for _, server := range quiesced {
+			if n, known := on[server]; known {
+				inFlight[server] = n
 			}
 		}
-		for _, server := range down[backend] {
-			if row, known := workers[now].Find(server); known && !row.Up() {
-				why[backend+"/"+server] = heard(row)
+		for _, name := range down {
+			backend, server, _ := strings.Cut(name, "/")
+			if row, known := workers[now].Backends[backend].Find(server); known && !row.Up() {
+				why[name] = heard(row)
 			}
 		}
 	}
@@ -52,43 +50,28 @@ func (w *Watcher) count(ctx context.Context, one *watched) {
 	}
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	now := one.last() // a transition may have looked meanwhile
-	if replaced(seen, now.Info) {
+	view := one.last() // a transition may have looked meanwhile
+	if replaced(seen, view.Info) {
 		return
 	}
-	now.InFlight, now.Down = inFlight, why
-	one.seen.Store(&now)
+	view.InFlight, view.Down = inFlight, why
+	one.seen.Store(&view)
 }
 
-// those are the servers of the view that ask and is are true of, by backend.
-func (v View) those(ask func(server string) bool, is func(Server) bool) map[string][]string {
-	of := map[string][]string{}
-	if ask == nil {
-		return of
-	}
+// those are the servers of the view that ask and is are true of.
+func (v View) those(ask func(server string) bool, is func(Server) bool) (names []string) {
 	for name, s := range v.Servers {
-		if backend, server, ok := strings.Cut(name, "/"); ok && is(s) && ask(name) {
-			of[backend] = append(of[backend], server)
+		if ask != nil && is(s) && ask(name) {
+			names = append(names, name)
 		}
 	}
-	return of
+	return names
 }
 
 func anyhow(Server) bool { return true }
 
 // failing reports whether HAProxy's checks have taken the server down.
 func (s Server) failing() bool { return s.Open() && !s.Takes() }
-
-// backends are those of either.
-func backends(quiesced, down map[string][]string) []string {
-	all := slices.Collect(maps.Keys(quiesced))
-	for backend := range down {
-		if _, twice := quiesced[backend]; !twice {
-			all = append(all, backend)
-		}
-	}
-	return all
-}
 
 // heard is what the checks of a server that is down were answered last.
 func heard(row runtimeapi.ServerLoad) string {
@@ -105,20 +88,26 @@ func heard(row runtimeapi.ServerLoad) string {
 	return row.Status + "; " + strings.Join(parts, "; ")
 }
 
-func (one *watched) load(ctx context.Context, backend string) ([]runtimeapi.BackendLoad, error) {
+func (one *watched) load(ctx context.Context) ([]Worker, error) {
 	only := runtimeapi.NewSet(one.instance) // as in read
-	r := runtimeapi.Each(ctx, only, func(ctx context.Context, i *runtimeapi.Instance) ([]runtimeapi.BackendLoad, error) {
-		return i.EveryWorkerLoad(ctx, backend)
+	r := runtimeapi.Each(ctx, only, func(ctx context.Context, i *runtimeapi.Instance) ([]Worker, error) {
+		return EveryWorker(ctx, i)
 	})[0]
 	return r.Value, r.Err
 }
 
-// inFlightOn adds up a server's; known is false where no worker has it.
-func inFlightOn(server string, workers []runtimeapi.BackendLoad) (n InFlight, known bool) {
+// inFlightOn adds up what the workers have on each server, and on those that track it.
+func inFlightOn(workers []Worker) map[string]InFlight {
+	on := map[string]InFlight{}
 	for _, w := range workers {
-		if s, has := w.Find(server); has {
-			n.Streams, n.Queue, known = n.Streams+s.Sessions, n.Queue+s.Queue, true
+		for backend, load := range w.Backends {
+			for _, s := range load.Servers {
+				for _, name := range append(w.Tracked(s), backend+"/"+s.Server) {
+					n := on[name]
+					on[name] = InFlight{n.Streams + s.Sessions, n.Queue + s.Queue}
+				}
+			}
 		}
 	}
-	return n, known
+	return on
 }

@@ -3,15 +3,9 @@ package runtimeapi
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
-	"syscall"
 	"time"
-
-	"tier-agent/internal/owner"
 )
 
 // maxCommand bounds one command line. HAProxy 2.6 hangs on one above about
@@ -131,28 +125,4 @@ func (i *Instance) broken(ctx context.Context, doing string, err error) error {
 	}
 	return gaveUp(ctx, doing+"; HAProxy may be stopped or busy, or all its CLI connections"+
 		" may be taken (10 unless `stats maxconn` says otherwise)")
-}
-
-func unreachable(ctx context.Context, to Socket, err error) error {
-	var hint string
-	switch {
-	case errors.Is(err, syscall.EAGAIN):
-		// A unix socket whose listen queue is full refuses instead of waiting.
-		hint = " (its listen queue is full: HAProxy is stopped, or all its CLI connections are taken)"
-	case errors.Is(err, fs.ErrPermission) && to.Network == "unix":
-		hint = owner.Hint(to.Address)
-	}
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-		return fmt.Errorf("%w: %w: %w", ErrUnreachable, cause(err), ended)
-	}
-	return fmt.Errorf("%w: %w%s", ErrUnreachable, cause(err), hint)
-}
-
-// cause is what package net says of a failure, less the addresses: at names the socket,
-// and our own end, an ephemeral port, says nothing.
-func cause(err error) error {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
-		return op.Err
-	}
-	return err
 }

@@ -141,6 +141,7 @@ func TestAFailureNamesItsSocketOnce(t *testing.T) {
 		_, err := i.Info(t.Context())
 		assert.EqualError(t, err, "haproxy hap1: at "+gone+": haproxy is unreachable: connect: "+errno.Error())
 		assert.ErrorIs(t, err, errno)
+		assert.False(t, Lasting(err), "it may pass: HAProxy may be starting")
 		i = New("hap1", network, f.address, Options{Master: Socket{network, gone}})
 		_, err = i.Workers(t.Context())
 		assert.EqualError(t, err, "haproxy hap1: master at "+gone+": haproxy is unreachable: connect: "+errno.Error())

@@ -103,7 +103,7 @@ func loadTexts(worker map[string]int) map[string]string {
 		texts["show stat "+backend+" 6 -1"] = "No such proxy.\n\n"
 	}
 	for backend, sessions := range worker {
-		texts["show stat "+backend+" 6 -1"] = fmt.Sprintf(statHeader+"\n%s,gpu1,0,%d,,UP,1,2,,,,,\n%[1]s,BACKEND,0,%[2]d,,UP,1,1,,,,leastconn,\n\n", backend, sessions)
+		texts["show stat "+backend+" 6 -1"] = fmt.Sprintf(statHeader+"\n%s,gpu1,,,,0,%d,,UP,1,2,,,,,\n%[1]s,BACKEND,,,,0,%[2]d,,UP,1,1,,,,leastconn,\n\n", backend, sessions)
 	}
 	return texts
 }
