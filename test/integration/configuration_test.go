@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,6 +91,55 @@ func TestAReloadWithASecretThatDoesNotExistClosesNothing(t *testing.T) {
 		f.probes(2)
 		f.settle(f.heavyTraffic, 20)
 		assert.Equal(guarantee.T(f.t), "ready", f.status().Tiers[0].Servers[0].State)
+	})
+}
+
+// A reload that would close what serves names it and changes nothing, not one request.
+// With --accept-closing, or by SIGHUP, it is carried out, and says what it has closed. What
+// is quiesced, or drained by hand, serves nothing.
+//
+// Controls: without the question in replace the first reload was done, and heavy was
+// closed; without sends the last one was refused.
+func TestAReloadThatWouldCloseWhatServesIsRefused(t *testing.T) {
+	faults(t, "reload: another identity", worldOptions{}, func(f *fault) {
+		f.heavyTraffic.rule.Store(mustServe)
+		const closing = "heavy/h1 (its url or what is asked of it has changed)"
+		f.edit("id: big-70b", "id: big-71b")
+		out, _, code := f.CLI(f.t.Context(), "reload")
+		assert.Equal(f.t, 1, code)
+		assert.Equal(f.t, "refused: the configuration stays as it was: what serves now would be closed: "+closing+"; quiesce that first, or say --accept-closing\n", out)
+		r := f.reload(1)
+		assert.Equal(f.t, []any{httpapi.CodeWouldClose, []string{closing}}, []any{r.Code, r.Closing})
+		f.probes(2)
+		f.settle(f.heavyTraffic, 20)
+
+		f.heavyTraffic.rule.Store(either)
+		assert.Equal(f.t, []string{closing}, f.reload(0, "--accept-closing").Closing)
+		f.evidence("identity_mismatch")
+		f.edit("id: big-71b", "id: big-70b")
+		assert.Empty(f.t, f.reload(0).Closing, "it serves nothing")
+		f.waitStatus("heavy", http.StatusOK)
+		f.edit("id: big-70b", "id: big-71b")
+		f.hangUp("done")
+		assert.Contains(f.t, f.log(), `"level":"WARN","msg":"the configuration has been read again: changed heavy; closed by it: `+closing)
+		f.edit("id: big-71b", "id: big-70b")
+		f.hangUp("done")
+		f.waitStatus("heavy", http.StatusOK)
+
+		f.quiesceHeavy()
+		f.edit("id: big-70b", "id: big-71b")
+		assert.Empty(f.t, f.reload(0).Closing)
+		f.settle(f.heavyTraffic, 20)
+		f.edit("id: big-71b", "id: big-70b")
+		f.reload(0)
+		f.readmitHeavy()
+
+		f.heavyTraffic.rule.Store(either)
+		_, err := f.Runtime("set server heavy/h1 state drain")
+		require.NoError(f.t, err)
+		f.looks(2)
+		f.edit("id: big-70b", "id: big-71b")
+		assert.Empty(f.t, f.reload(0).Closing)
 	})
 }
 
