@@ -176,3 +176,38 @@ func TestServersThatHAProxyDoesNotHaveAreNamed(t *testing.T) {
 		assert.Equal(t, 1, said(), "once")
 	})
 }
+
+// A swap that nobody announces is noticed within one probe: what docs/operations.md says
+// of how long, with and without the gate, is no less than it takes.
+//
+// Control: with the identity left out of the configuration it was never noticed.
+func TestAnUnannouncedSwapIsNoticedWithinOneProbe(t *testing.T) {
+	const interval, timeout, agentInter = 3 * time.Second, 800 * time.Millisecond, 500 * time.Millisecond
+	slow := strings.Replace(patient, "interval: 200ms, timeout: 60s, max_age: 120s", fmt.Sprintf("interval: %v, timeout: %v, max_age: 10s", interval, timeout), 1)
+	for name, gate := range map[string]bool{"gate": true, "checks": false} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, haproxy string) {
+				w := newWorldWith(t, haproxy, worldOptions{agentYAML: slow, gate: gate})
+				w.probes(1) // the one before the swap has just ended: as long as it may take
+				w.heavy.SetModel("another-model")
+				began, wrong := time.Now(), 0
+				require.NoError(t, lab.Within(15*time.Second, func() error {
+					a, err := w.Ask(t.Context(), "heavy")
+					if err == nil && a.Status == http.StatusOK {
+						wrong++
+						err = fmt.Errorf("heavy still serves %s", a.Model)
+					}
+					return err
+				}))
+				took := time.Since(began)
+				t.Logf("%d requests at the wrong model in %v", wrong, took)
+				most := interval + timeout
+				if !gate {
+					most += agentInter
+				}
+				// A second for two cores that run other tests beside this one.
+				assert.Less(t, took, most+time.Second, "%d requests", wrong)
+			})
+		})
+	}
+}
