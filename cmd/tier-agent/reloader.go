@@ -92,6 +92,9 @@ func (r *reloader) replace(ctx context.Context, acceptClosing bool) (result http
 	defer func() { r.metrics.Reloaded(result.Outcome == admission.Done, time.Now()) }()
 
 	cfg, err := config.Load(r.cfg.File) // nobody else changes r.cfg
+	if err == nil && !acceptClosing {
+		r.watcher.Look(ctx) // what was drained by hand a moment ago is no reason to refuse
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var problems config.Problems

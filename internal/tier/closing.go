@@ -66,7 +66,7 @@ func (s *server) voids(spec Spec, there bool) string {
 		x, was := spec.Exercise, s.tier.spec.Exercise
 		switch {
 		case next.Address != s.spec.Address:
-			return "it is another host"
+			return "it is another host, or has become a member or is none any more"
 		case next.Subject != s.spec.Subject:
 			return "its url or what is asked of it has changed"
 		case x != nil && was == nil:

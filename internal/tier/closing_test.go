@@ -67,7 +67,7 @@ func TestCloses(t *testing.T) {
 		"another host": {to: edited(func(s []Spec) []Spec {
 			s[1].Servers[0].Address = netip.MustParseAddrPort("192.0.2.1:80")
 			return s
-		}), want: []string{"fast/f1: it is another host"}},
+		}), want: []string{"fast/f1: it is another host, or has become a member or is none any more"}},
 	} {
 		from := c.from
 		if from == nil {
