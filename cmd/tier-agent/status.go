@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func printStatus(out io.Writer, st httpapi.Status, name string) {
 	for _, h := range st.HAProxy {
 		line := fmt.Sprintf("haproxy %s: %s, pid %d, up %v", h.Instance, h.Version, h.PID, time.Duration(h.UptimeS)*time.Second)
 		if !h.Readable {
-			line = fmt.Sprintf("haproxy %s: %s", h.Instance, h.Error)
+			line = about(h.Instance, cmp.Or(h.Detail, h.Error))
 		}
 		fmt.Fprintln(out, line)
 		for _, hold := range h.Holds {
