@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"strings"
 
-	"tier-agent/internal/admission"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
 // closes says what a reload would close of what HAProxy sends requests to, each with the
 // reason. A server that no HAProxy has open loses nothing: it is drained there, in
 // maintenance, or gone from its configuration already.
-func closes(all []tier.Closing, observed []admission.Observed) (closing []string) {
+func closes(all []tier.Closing, views []observe.View) (closing []string) {
 	for _, c := range all {
 		name := c.Tier
 		if c.Server.Name != "" {
-			if name = c.Server.FullName(); !c.Unseen && !sends(c.Server, observed) {
+			if name = c.Server.FullName(); !c.Unseen && !sends(c.Server, views) {
 				continue
 			}
 		}
@@ -26,18 +26,18 @@ func closes(all []tier.Closing, observed []admission.Observed) (closing []string
 
 // sends reports whether some HAProxy may send requests to the server. What cannot be read
 // may.
-func sends(s tier.ServerSpec, observed []admission.Observed) bool {
-	for _, o := range observed {
-		if o.Err != nil || o.Servers == nil {
+func sends(s tier.ServerSpec, views []observe.View) bool {
+	for _, v := range views {
+		if !v.Readable() {
 			return true
 		}
-		state, there := o.Servers[s.FullName()]
-		same := !s.Address.IsValid() || o.Addresses[s.FullName()] == s.Address
-		if there && same && state.Open() {
+		seen, there := v.Servers[s.FullName()]
+		same := !s.Address.IsValid() || seen.Address == s.Address
+		if there && same && seen.Open() {
 			return true
 		}
 	}
-	return len(observed) == 0
+	return len(views) == 0
 }
 
 // brief is a list for a message.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"tier-agent/internal/admission"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -16,15 +16,12 @@ import (
 // that cannot be read taken out, that one was not.
 func TestClosesWhatSomeHAProxyHasOpen(t *testing.T) {
 	at := netip.MustParseAddrPort("192.0.2.1:80")
-	see := func(state runtimeapi.AdminState) admission.Observed {
-		return admission.Observed{
-			Servers:   map[string]runtimeapi.AdminState{"heavy/h1": state},
-			Addresses: map[string]netip.AddrPort{"heavy/h1": at},
-		}
+	see := func(state runtimeapi.AdminState) observe.View {
+		return observe.View{Servers: map[string]observe.Server{"heavy/h1": {Admin: state, Weight: 1, Address: at}}}
 	}
 	open, drained := see(0), see(runtimeapi.ForcedDrain)
-	without, unread, never := see(0), see(runtimeapi.ForcedDrain), admission.Observed{}
-	without.Servers = map[string]runtimeapi.AdminState{}
+	without, unread, never := see(0), see(runtimeapi.ForcedDrain), observe.View{}
+	without.Servers = map[string]observe.Server{}
 	unread.Err = errors.New("cannot be read")
 	member := func(address string) tier.ServerSpec {
 		return tier.ServerSpec{Backend: "heavy", Name: "h1", Address: netip.MustParseAddrPort(address)}
@@ -33,20 +30,20 @@ func TestClosesWhatSomeHAProxyHasOpen(t *testing.T) {
 	for name, c := range map[string]struct {
 		server   tier.ServerSpec
 		unseen   bool
-		observed []admission.Observed
+		observed []observe.View
 		closes   bool
 	}{
-		"drained":                {server: listed, observed: []admission.Observed{drained}},
-		"in maintenance":         {server: listed, observed: []admission.Observed{see(runtimeapi.ForcedMaint)}},
-		"gone":                   {server: listed, observed: []admission.Observed{without, drained}},
-		"another host's slot":    {server: member("192.0.2.2:80"), observed: []admission.Observed{open}},
-		"open":                   {server: listed, observed: []admission.Observed{open}, closes: true},
-		"open in one":            {server: listed, observed: []admission.Observed{drained, open}, closes: true},
-		"a member":               {server: member("192.0.2.1:80"), observed: []admission.Observed{open}, closes: true},
-		"not to be read":         {server: listed, observed: []admission.Observed{unread}, closes: true},
-		"never read":             {server: listed, observed: []admission.Observed{never}, closes: true},
+		"drained":                {server: listed, observed: []observe.View{drained}},
+		"in maintenance":         {server: listed, observed: []observe.View{see(runtimeapi.ForcedMaint)}},
+		"gone":                   {server: listed, observed: []observe.View{without, drained}},
+		"another host's slot":    {server: member("192.0.2.2:80"), observed: []observe.View{open}},
+		"open":                   {server: listed, observed: []observe.View{open}, closes: true},
+		"open in one":            {server: listed, observed: []observe.View{drained, open}, closes: true},
+		"a member":               {server: member("192.0.2.1:80"), observed: []observe.View{open}, closes: true},
+		"not to be read":         {server: listed, observed: []observe.View{unread}, closes: true},
+		"never read":             {server: listed, observed: []observe.View{never}, closes: true},
 		"no HAProxy":             {server: listed, closes: true},
-		"agent-check, elsewhere": {server: listed, unseen: true, observed: []admission.Observed{without}, closes: true},
+		"agent-check, elsewhere": {server: listed, unseen: true, observed: []observe.View{without}, closes: true},
 	} {
 		got := closes([]tier.Closing{{Tier: "heavy", Server: c.server, Unseen: c.unseen, Why: "why"}}, c.observed)
 		if c.closes {
@@ -55,5 +52,5 @@ func TestClosesWhatSomeHAProxyHasOpen(t *testing.T) {
 			assert.Empty(t, got, name)
 		}
 	}
-	assert.Equal(t, []string{"heavy (why)"}, closes([]tier.Closing{{Tier: "heavy", Why: "why"}}, []admission.Observed{drained}))
+	assert.Equal(t, []string{"heavy (why)"}, closes([]tier.Closing{{Tier: "heavy", Why: "why"}}, []observe.View{drained}))
 }

@@ -19,6 +19,7 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/socketdir"
 )
 
@@ -162,8 +163,8 @@ func TestAProbeThatOutlivesItsTier(t *testing.T) {
 	r := d.reload(t)
 	assert.True(t, r.Unproven, "the budget is none")
 	assert.Equal(t, "the configuration has been read again: added heavy; not every server that is new or changed has been probed yet", r.Message)
-	assert.Equal(t, "down # probe_pending\n", d.poll("heavy/s1"))
-	assert.Zero(t, e.count("/green/health"), "the old probe is out")
+	assert.Equal(guarantee.T(t), "down # probe_pending\n", d.poll("heavy/s1"))
+	assert.Zero(guarantee.T(t), e.count("/green/health"), "the old probe is out")
 
 	f.tiers(t, probed("light", e, "light"))
 	d.reload(t)
@@ -189,13 +190,13 @@ func TestIntentsFollowTheirAddress(t *testing.T) {
 	require.NoError(t, err)
 	f.tiers(t, probed("heavy", e, "green"), light)
 	require.Equal(t, []string{"heavy"}, d.reload(t).Changed)
-	assert.Equal(t, "drain # quiesced\n", d.poll("heavy/s1"))
+	assert.Equal(guarantee.T(t), "drain # quiesced\n", d.poll("heavy/s1"))
 
 	f.tiers(t, light)
 	d.reload(t)
 	st, err := d.client().Status(t.Context())
 	require.NoError(t, err)
-	require.Len(t, st.Intents, 1)
+	require.Len(guarantee.T(t), st.Intents, 1)
 	assert.True(t, st.Intents[0].Orphan)
 
 	other := newEngine(t)
@@ -208,7 +209,7 @@ func TestIntentsFollowTheirAddress(t *testing.T) {
 
 	f.tiers(t, probed("heavy", e, "green"), light)
 	d.reload(t)
-	assert.Equal(t, "drain # quiesced\n", d.poll("heavy/s1"))
+	assert.Equal(guarantee.T(t), "drain # quiesced\n", d.poll("heavy/s1"))
 	s = cli("--socket", d.socket, "forget", "heavy")
 	assert.Equal(t, exitFailed, s.code)
 	assert.Contains(t, s.out, "admission quiesced, generation ")

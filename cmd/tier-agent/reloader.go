@@ -18,6 +18,7 @@ import (
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
@@ -28,10 +29,12 @@ const problemsLogged = 20
 // reloader carries the configuration's file into the running daemon, whole or not
 // at all.
 type reloader struct {
+	model      *tier.Model
+	polls      *observe.Polls
 	controller *admission.Controller
 	monitor    *tier.Monitor
 	metrics    *httpapi.Metrics
-	watcher    *admission.Watcher
+	watcher    *observe.Watcher
 	board      *board
 	activated  *activations
 	log        *slog.Logger
@@ -107,9 +110,9 @@ func (r *reloader) replace(ctx context.Context, acceptClosing bool) (result http
 	if keys := fixed(r.cfg, cfg); keys != nil {
 		return refused(httpapi.CodeNeedsRestart, "%s cannot be changed while tier-agent runs: restart it, or undo that", strings.Join(keys, ", ")), nil, 0
 	}
-	found := shown(cfg, r.watcher.Observed(), r.found)
+	found := shown(cfg, r.watcher.Views(), r.found)
 	next := specs(cfg, found)
-	closing := closes(r.board.model.Closes(next), r.watcher.Observed())
+	closing := closes(r.board.model.Closes(next), r.watcher.Views())
 	if len(closing) > 0 && !acceptClosing {
 		result := refused(httpapi.CodeWouldClose, "what serves now would be closed: %s; quiesce that first, or say --accept-closing", brief(closing))
 		result.Closing = closing
@@ -130,7 +133,7 @@ func (r *reloader) replace(ctx context.Context, acceptClosing bool) (result http
 	}
 	// First the series, so that the first probe of a new tier counts.
 	r.metrics.SetTiers(names)
-	probed = r.monitor.Follow()
+	probed = r.follow()
 	r.board.follow(cfg)
 	r.watcher.Wake()
 	// Before the answer: a tier that has left has to appear anew when it comes back,
@@ -146,6 +149,24 @@ func (r *reloader) replace(ctx context.Context, acceptClosing bool) (result http
 	}, probed, cfg.StartBudget
 }
 
+// follow probes what the model has now, and notes who is asked about it.
+func (r *reloader) follow() (probed <-chan struct{}) {
+	r.polls.SetNames(modelNames(r.model))
+	return r.monitor.Follow()
+}
+
+// modelNames are those of every tier and server.
+func modelNames(model *tier.Model) []string {
+	var all []string
+	for _, spec := range model.Specs() {
+		all = append(all, spec.Name)
+		for _, s := range spec.Servers {
+			all = append(all, s.FullName())
+		}
+	}
+	return all
+}
+
 // remark logs the remarks about the configuration in force.
 func (r *reloader) remark() {
 	for _, remark := range r.cfg.Remarks[:min(len(r.cfg.Remarks), problemsLogged)] {
@@ -158,7 +179,7 @@ func (r *reloader) remark() {
 
 // noteMissing logs what the configuration names and one HAProxy does not have, when that
 // is new.
-func (r *reloader) noteMissing(o admission.Observed) {
+func (r *reloader) noteMissing(o observe.View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	absent := missing(r.cfg, o.Servers)

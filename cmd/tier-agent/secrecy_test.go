@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // What must show nowhere, each as a word that nothing else holds.
@@ -107,7 +109,7 @@ haproxy:
 		"quiesce heavy --reason swap --json",
 	} {
 		r := cli(append([]string{"--socket", d.socket}, strings.Fields(args)...)...)
-		assert.NotContains(t, r.out+r.err, "http://", args)
+		assert.NotContains(guarantee.T(t), r.out+r.err, "http://", args)
 		seen[args] = withoutSockets(r.out + r.err)
 	}
 	assert.Contains(t, cli("--socket", d.socket, "status").out, "haproxy edge: at /nonexistent/"+thePath+".sock: haproxy is unreachable: connect: no such file or directory\n")
@@ -116,7 +118,7 @@ haproxy:
 	d.end(t)
 	seen["log"] = withoutSockets(d.log.String())
 
-	assert.NotContains(t, seen["log"], "http://")
+	assert.NotContains(guarantee.T(t), seen["log"], "http://")
 	assert.Contains(t, seen["log"], "identity_mismatch", "the engine was seen")
 	mu.Lock() // a probe that the end cut short may have its handler still
 	assert.GreaterOrEqual(t, authorised, len(oddities), "the token was in use")
@@ -125,7 +127,7 @@ haproxy:
 	for where, text := range seen {
 		require.NotEmpty(t, text, where)
 		for _, secret := range secrets {
-			assert.False(t, strings.Contains(text, secret), "%s holds %s:\n%.2000s", where, secret, text)
+			assert.False(guarantee.T(t), strings.Contains(text, secret), "%s holds %s:\n%.2000s", where, secret, text)
 		}
 	}
 	assert.Contains(t, seen["log"], `"level":"WARN"`)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -20,7 +21,7 @@ type Options struct {
 	Monitor *tier.Monitor
 	HAProxy *runtimeapi.Set
 	// Watcher is what the HAProxies last showed; may be nil.
-	Watcher *Watcher
+	Watcher Watcher
 	// HardStopAfter is how long old workers of each HAProxy may live.
 	HardStopAfter map[string]time.Duration
 	// Store keeps the intents.
@@ -46,6 +47,16 @@ type Options struct {
 	Poll time.Duration
 }
 
+// Watcher tells what the HAProxies last showed; see package observe.
+type Watcher interface {
+	Views() []observe.View
+	// Look reads every instance now, LookAt those that are wanted.
+	Look(context.Context)
+	LookAt(ctx context.Context, wanted func(instance string) bool)
+	// Wake has the instances read soon.
+	Wake()
+}
+
 // Controller runs the transitions. It is safe for concurrent use.
 type Controller struct {
 	o       Options
@@ -53,6 +64,7 @@ type Controller struct {
 	closing closings
 
 	replacing sync.Mutex // held while the model is replaced
+	judging   sync.Mutex // held while views are read and the model is told what they show
 
 	mu         sync.Mutex // protects the rest
 	lanes      map[string]*lane
@@ -60,6 +72,8 @@ type Controller struct {
 	complaints map[string]string      // what reconciling has complained about last
 	leftovers  map[place]leftover     // our drains that a reload may bring back
 	names      map[place]process      // whose agent-check sends the server's own name
+	// exposed is since when a server is sent requests that it should not get.
+	exposed map[place]time.Time
 	// elsewhere are the servers that each instance sends to another address than the
 	// probes.
 	elsewhere map[string]comparison
@@ -94,6 +108,7 @@ func New(o Options) *Controller {
 		complaints: map[string]string{},
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
+		exposed:    map[place]time.Time{},
 		elsewhere:  map[string]comparison{},
 	}
 }
@@ -134,7 +149,7 @@ func (c *Controller) inLane(ctx context.Context, r *run, check func(*run) *Resul
 	}
 	lane := c.lane(r.Target.Tier)
 	var err error
-	if ctx, r.mine, err = lane.enter(ctx, r.Verb); err != nil {
+	if ctx, r.mine, err = lane.enter(ctx, r.Verb, r.Target); err != nil {
 		return r.refuse(CodeBusy, "%v; nothing was changed", err)
 	}
 	defer lane.leave(r.mine)

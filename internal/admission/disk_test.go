@@ -13,6 +13,7 @@ import (
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // Controls: with the write left out where the record is the same although the last
@@ -40,7 +41,7 @@ func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	l.turn(t)
 	r = l.readmit(t, llm)
 	assert.Equal(t, CodeNotDurable, r.Code, "also after the reconciler has tried to write")
-	assert.Empty(t, l.journal.with("set server"), "nothing was opened")
+	assert.Empty(guarantee.T(t), l.journal.with("set server"), "nothing was opened")
 	l.shut(t)
 	l.turn(t)
 	assert.Equal(t, unwritten, l.intentOf(t, llm).Note)
@@ -53,7 +54,7 @@ func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	assert.Equal(t, intent.Quiesced, st.Phase)
 	assert.Equal(t, []intent.Record{st.Record}, l.onDisk(t))
 	next := l.afterKill(t)
-	assert.True(t, next.closed(t, llm))
+	assert.True(guarantee.T(t), next.closed(t, llm))
 	assert.Equal(t, Done, next.readmit(t, llm).Outcome)
 }
 
@@ -87,7 +88,7 @@ func TestAQuiesceThatIsWrittenInTheEndIsDone(t *testing.T) {
 	require.NoError(t, os.Remove(l.hap2.path)) // or both would mend it
 	r := l.Quiesce(t.Context(), QuiesceRequest{Target: llm, Reason: "swap", Without: []string{"hap2"}})
 	assert.Equal(t, Done, r.Outcome, r.Message)
-	assert.Len(t, l.onDisk(t), 1)
+	assert.Len(guarantee.T(t), l.onDisk(t), 1)
 }
 
 // Whoever opens, and wherever the disk fails him: nothing is open that the disk
@@ -130,12 +131,12 @@ func TestNothingIsOpenThatTheDiskSaysIsClosed(t *testing.T) {
 				}
 				assert.NotEqual(t, Done, r.Outcome, r.Message)
 				assert.Equal(t, CodeNotDurable, r.Code, r.Message)
-				assert.True(t, l.closed(t, llm))
+				assert.True(guarantee.T(t), l.closed(t, llm))
 				assert.Equal(t, "swap", r.Closure.Reason)
 				l.turn(t)
 				l.shut(t)
 				mended()
-				assert.True(t, l.afterKill(t).closed(t, llm))
+				assert.True(guarantee.T(t), l.afterKill(t).closed(t, llm))
 				l.turn(t)
 				assert.Equal(t, intent.Quiesced, l.intentOf(t, llm).Phase)
 				assert.Equal(t, l.intents.store.All(), l.onDisk(t))
@@ -161,7 +162,7 @@ func TestAnIntentThatMayBeGoneFromTheDiskIsWrittenAgain(t *testing.T) {
 	require.Empty(t, l.onDisk(t))
 	l.intents.store = l.intents.store.(*forgetful).Store
 	l.turn(t)
-	assert.True(t, l.afterKill(t).closed(t, llm))
+	assert.True(guarantee.T(t), l.afterKill(t).closed(t, llm))
 }
 
 // forgetful says of a Drop that it failed, and the disk has it all the same;
@@ -212,7 +213,7 @@ func TestAnIntentThatWasChangedMeanwhileStaysClosed(t *testing.T) {
 			assert.Equal(t, CodeMoved, r.Code)
 			assert.Contains(t, r.Message, "the intent has been changed by somebody else")
 			l.shut(t)
-			assert.Len(t, l.onDisk(t), 1)
+			assert.Len(guarantee.T(t), l.onDisk(t), 1)
 		})
 	}
 }

@@ -224,7 +224,7 @@ func (r *run) workers(ctx context.Context) []runtimeapi.Result[workerLoads] {
 	return runtimeapi.Each(ctx, r.set, func(ctx context.Context, i *runtimeapi.Instance) (workerLoads, error) {
 		all := workerLoads{}
 		for _, backend := range r.backends() {
-			one, err := everyWorker(ctx, i, backend)
+			one, err := i.EveryWorkerLoad(ctx, backend)
 			if err != nil {
 				return nil, err
 			}
@@ -237,18 +237,6 @@ func (r *run) workers(ctx context.Context) []runtimeapi.Result[workerLoads] {
 		}
 		return all, nil
 	})
-}
-
-// everyWorker reads a backend in every worker that can be seen.
-func everyWorker(ctx context.Context, i *runtimeapi.Instance, backend string) ([]runtimeapi.BackendLoad, error) {
-	if i.HasMaster() {
-		return i.AllWorkersLoad(ctx, backend)
-	}
-	one, err := i.Load(ctx, backend)
-	if err != nil {
-		return nil, err
-	}
-	return []runtimeapi.BackendLoad{one}, nil
 }
 
 // unseen names a HAProxy that may have an old worker which nothing shows: it has
@@ -267,7 +255,7 @@ func (r *run) unseen(loads []InstanceLoad, pids map[string]int) string {
 		}
 		var up time.Duration
 		if r.o.Watcher != nil {
-			for _, o := range r.o.Watcher.Observed() {
+			for _, o := range r.o.Watcher.Views() {
 				if o.Instance == i.Name() {
 					up = o.Info.Uptime
 					if o.Replaced {

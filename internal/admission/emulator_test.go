@@ -219,7 +219,7 @@ func (h *haproxy) command(words []string, f *fault) string {
 		if f.action == refuse {
 			return f.text + "\n"
 		}
-		h.sends[words[2]] = words[4]
+		h.sends[words[2]] = strings.TrimSuffix(words[4], `\`) // of the blank that ends the name
 		return ""
 	}
 	return "Unknown command: '" + strings.Join(words, " ") + "'\n"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/similar"
 	"tier-agent/internal/tier"
@@ -48,7 +49,7 @@ func (r *run) forget(ctx context.Context) Result {
 	}
 	var err error
 	lane := r.lane(rec.Tier)
-	if ctx, r.mine, err = lane.enter(ctx, VerbForget); err != nil {
+	if ctx, r.mine, err = lane.enter(ctx, VerbForget, slotOf(rec)); err != nil {
 		return r.refuse(CodeBusy, "%v; nothing was changed", err)
 	}
 	defer lane.leave(r.mine)
@@ -84,6 +85,13 @@ func (r *run) forget(ctx context.Context) Result {
 	r.explained(r.Target)
 	r.forgetLeftOf(rec)
 	return r.end(Done, CodeOK, "%s is forgotten: it closed nothing, and what it was about is not closed again when it is back%s", what, remains)
+}
+
+// slotOf is what a record has closed, or may have: the slot that a host had is without
+// its address.
+func slotOf(rec intent.Record) tier.Target {
+	server, _, _ := strings.Cut(rec.Server, "@")
+	return tier.Target{Tier: rec.Tier, Server: server}
 }
 
 // recordOf finds the record that a target names, and makes its target the
@@ -138,16 +146,16 @@ func names(target tier.Target, rec intent.Record) bool {
 // A slot's drain is needed: see newcomer. It is taken off at the look that finds it,
 // unless the slot is quiesced, or the drain is to go with the opening of who has come.
 func (r *run) remains(rec intent.Record) (string, *Result) {
-	var observed []Observed
+	var observed []observe.View
 	if r.o.Watcher != nil {
-		observed = r.o.Watcher.Observed()
+		observed = r.o.Watcher.Views()
 	}
 	others := slices.DeleteFunc(r.intents.store.All(), func(other intent.Record) bool { return other.Key() == rec.Key() })
 	var closed, unread []string
 	for _, instance := range slices.Sorted(maps.Keys(rec.Found)) {
 		found := rec.Found[instance]
-		n := slices.IndexFunc(observed, func(o Observed) bool { return o.Instance == instance })
-		if n < 0 || observed[n].Err != nil || observed[n].Servers == nil {
+		n := slices.IndexFunc(observed, func(o observe.View) bool { return o.Instance == instance })
+		if n < 0 || !observed[n].Readable() {
 			for server := range found {
 				if n >= 0 && r.slot(server) {
 					return "", keep(r.refuse(CodeHAProxy, "the intent of %s is kept: haproxy %s cannot be read, and may still have a drain of %s that nothing else says is tier-agent's; try again when it can be, or when it has left the configuration", r.Target, instance, server))
@@ -162,7 +170,7 @@ func (r *run) remains(rec intent.Record) (string, *Result) {
 		o := observed[n]
 		one := InstanceResult{Instance: instance, PID: o.Info.PID}
 		for _, server := range slices.Sorted(maps.Keys(found)) {
-			at := seen{place: place{instance, server}, process: processOf(o.Info), admin: o.Servers[server], address: o.Addresses[server]}
+			at := seen{place: place{instance, server}, process: processOf(o.Info), admin: o.Servers[server].Admin, address: o.Servers[server].Address}
 			slot := r.slot(server)
 			switch {
 			case at.admin&forced == 0 || alsoFound(at.place, others, slot):

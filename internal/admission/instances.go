@@ -230,7 +230,7 @@ func (r *run) places() []place {
 func (r *run) lastSeen(instance string) seen {
 	at := seen{place: place{instance: instance}}
 	if r.o.Watcher != nil {
-		for _, o := range r.o.Watcher.Observed() {
+		for _, o := range r.o.Watcher.Views() {
 			if o.Instance == instance {
 				at.process = processOf(o.Info)
 			}
@@ -313,6 +313,8 @@ func (r *run) notUp(ctx context.Context, names map[string]bool) string {
 			switch {
 			case !ok:
 				return fmt.Sprintf("haproxy %s has no server %s", one.Instance, s.FullName())
+			case load.Up() && load.Weight == 0:
+				return fmt.Sprintf("haproxy %s has %s up with weight 0, and sends it nothing: give its line a weight (100), or set one", one.Instance, s.FullName())
 			case !load.Up():
 				return fmt.Sprintf("haproxy %s shows %s as %q (check %s, agent %s)",
 					one.Instance, s.FullName(), load.Status, load.CheckStatus, load.AgentStatus)

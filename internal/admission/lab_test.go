@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -37,6 +38,7 @@ type lab struct {
 	*Controller
 	model            *tier.Model
 	monitor          *tier.Monitor
+	watcher          *observe.Watcher // once watching has been called
 	prober           *prober
 	hap1, hap2, hap3 *haproxy
 	journal          *journal

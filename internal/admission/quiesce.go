@@ -10,6 +10,7 @@ import (
 
 	"tier-agent/internal/crash"
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -157,18 +158,21 @@ func (r *run) tooFew() (where string, left int) {
 	if err != nil {
 		return "", 0
 	}
-	views := []Observed{{}} // without a Runtime API: what the model knows
+	lane := r.lane(r.Target.Tier)
+	views := []observe.View{{}} // without a Runtime API: what the model knows
+	// Otherwise what each HAProxy sends to, also by its checks and what they inherit.
 	if r.o.Watcher != nil && len(r.set.Instances()) > 0 {
-		views = r.o.Watcher.Observed()
+		views = r.o.Watcher.Views()
 	}
 	for _, o := range views {
-		if o.Servers[r.Target.Server]&forced != 0 || slices.Contains(r.Without, o.Instance) {
+		takes := func(s string) bool { return o.Servers == nil || o.Servers[s].Takes() }
+		if !takes(r.Target.Server) || slices.Contains(r.Without, o.Instance) {
 			continue // it does not serve there, or nothing does
 		}
 		left = 0
 		for _, s := range all {
 			other, _ := r.o.Model.Server([]byte(s.FullName()))
-			if s.FullName() != r.Target.Server && other.Admit && o.Servers[s.FullName()]&forced == 0 {
+			if s.FullName() != r.Target.Server && other.Admit && takes(s.FullName()) && !lane.opening(s.FullName(), r.Target) {
 				left++
 			}
 		}

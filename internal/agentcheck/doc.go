@@ -13,7 +13,7 @@
 //	quiesced   any             down # quiesced          drain # quiesced
 //	unknown name               down # unknown_tier      -
 //	nothing was asked          down # no_agent_send     -
-//	the name never ended       down # read_timeout      -
+//	the name did not end       down # read_timeout      -
 //	too long, or not a name    down # bad_request       -
 //	the source panicked        down # internal_error    -
 //
@@ -43,7 +43,7 @@
 // weight in whole numbers, and 50% of weight 1 is no traffic at all.
 //
 // Options.ReadTimeout must stay below HAProxy's agent-inter (its poll timeout,
-// unless "timeout check" is set), or a server without agent-send hears nothing.
+// unless "timeout check" is set), or a name that does not end hears nothing.
 //
 // "down # quiesced" ends streams where "on-marked-down shutdown-sessions" is
 // configured. Quiesce through the Runtime API and leave that option out.

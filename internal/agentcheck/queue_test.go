@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/accept/accepttest"
+	"tier-agent/test/guarantee"
 )
 
 // dropped says whether the server has closed the connection unanswered.
@@ -50,7 +51,7 @@ func TestCapOfOnePeer(t *testing.T) {
 		require.NoError(t, third.Close())
 		require.NoError(t, other.Close())
 		synctest.Wait()
-		assert.Empty(t, s.peers)
+		assert.Empty(guarantee.T(t), s.peers)
 		stop()
 		assert.Equal(t, map[string]int{KindRejectedPeer: 2, KindUp: 2, KindWriteError: 2}, kinds.all())
 	})
@@ -90,15 +91,15 @@ func TestWhoIsDropped(t *testing.T) {
 	}{
 		"silent":       {[]string{"", ""}, tenure, 0},
 		"begun":        {[]string{"be/", ""}, tenure, 1},
-		"late":         {[]string{"be/", ""}, 2100 * time.Millisecond, 0},
+		"late":         {[]string{"be/", ""}, 2 * patience, 0},
 		"all have":     {[]string{"be/", "be/"}, tenure, 0},
 		"just come":    {[]string{"be/", ""}, 0, 0},
-		"silent, late": {[]string{"", "be/"}, 2100 * time.Millisecond, 0},
+		"silent, late": {[]string{"", "be/"}, 2 * patience, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ln := accepttest.NewPipes()
-				_, stop := serve(t, oneReady, Options{MaxConnsPerPeer: 2, IdleRead: time.Second, ReadTimeout: time.Hour}, ln)
+				_, stop := serve(t, oneReady, Options{MaxConnsPerPeer: 2, Silence: time.Hour, ReadTimeout: time.Hour}, ln)
 				var clients []net.Conn
 				for _, text := range tt.sent {
 					c, _ := ln.Dial("192.0.2.1")

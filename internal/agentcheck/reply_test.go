@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tier-agent/test/guarantee"
 )
 
 func TestReply(t *testing.T) {
@@ -80,10 +82,10 @@ func TestReplyGrammar(t *testing.T) {
 		case known && st.AdminWords && st.Ready:
 			assert.Equal(t, parsed{admin: "ready", health: "up", weight: got.weight}, got)
 		default:
-			assert.Empty(t, got.admin)
-			assert.Equal(t, known && st.Ready && !st.Quiesced, got.health == "up")
+			assert.Empty(guarantee.T(t), got.admin)
+			assert.Equal(guarantee.T(t), known && st.Ready && !st.Quiesced, got.health == "up")
 			for _, word := range []string{"ready", "drain", "maint"} {
-				assert.NotContains(t, words(strings.ToLower(strings.ReplaceAll(line, "#", " "))), word)
+				assert.NotContains(guarantee.T(t), words(strings.ToLower(strings.ReplaceAll(line, "#", " "))), word)
 			}
 		}
 		if got.health == "up" {

@@ -20,6 +20,7 @@ import (
 
 	"tier-agent/internal/accept"
 	"tier-agent/internal/accept/accepttest"
+	"tier-agent/test/guarantee"
 )
 
 // Negative control: without AfterFunc Serve never returned.
@@ -68,8 +69,8 @@ func TestShutdownCutsSilentPeers(t *testing.T) {
 	assert.ErrorIs(t, err, accept.ErrCut)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.NoError(t, <-served)
-	assert.Zero(t, s.live)
-	assert.Empty(t, s.peers)
+	assert.Zero(guarantee.T(t), s.live)
+	assert.Empty(guarantee.T(t), s.peers)
 	assert.Equal(t, map[string]int{KindUp: 1, KindWriteError: silent}, kinds.all())
 }
 
@@ -92,8 +93,8 @@ func TestShutdownLetsAnswersFinish(t *testing.T) {
 	})
 }
 
-// What a silent peer that does not read either costs: one slot, for ReadTimeout
-// and WriteTimeout. Negative control: without SetWriteDeadline the bubble was
+// What a silent peer that does not read either costs: one slot, for Silence and
+// WriteTimeout. Negative control: without SetWriteDeadline the bubble was
 // deadlocked.
 func TestSilentPeersEndByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +110,7 @@ func TestSilentPeersEndByThemselves(t *testing.T) {
 		assert.Equal(t, 500, s.live.n)
 		s.mu.Unlock()
 		stop()
-		assert.Equal(t, 2*time.Second, time.Since(begin))
+		assert.Equal(t, 1090*time.Millisecond, time.Since(begin))
 		assert.Equal(t, map[string]int{KindWriteError: 500}, kinds.all())
 	})
 }

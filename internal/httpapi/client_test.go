@@ -17,6 +17,7 @@ import (
 
 	"tier-agent/internal/admission"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/socketdir"
 )
 
@@ -95,7 +96,7 @@ func TestClientErrors(t *testing.T) {
 		} else {
 			assert.EqualError(t, err, want, name)
 		}
-		assert.NotContains(t, err.Error(), "http://", name)
+		assert.NotContains(guarantee.T(t), err.Error(), "http://", name)
 	}
 	_, err = NewClient(at("before")).Status(t.Context())
 	assert.ErrorIs(t, err, ErrUnread)

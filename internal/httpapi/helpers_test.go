@@ -24,6 +24,7 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/fence"
 	"tier-agent/internal/horizon"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -38,19 +39,24 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // world is a Model and a Watcher of fixed answers.
 type world struct {
 	tiers    []tier.Status
-	observed []admission.Observed
+	observed []observe.View
 }
 
-func (w world) Status() []tier.Status          { return w.tiers }
-func (w world) Observed() []admission.Observed { return w.observed }
+func (w world) Status() []tier.Status { return w.tiers }
+func (w world) Views() []observe.View { return w.observed }
 
 func (w world) Tier(name []byte) (tier.Answer, bool) {
+	st, known := w.StatusOf(name)
+	return st.Answer, known
+}
+
+func (w world) StatusOf(name []byte) (tier.Status, bool) {
 	for _, t := range w.tiers {
 		if t.Name == string(name) {
-			return t.Answer, true
+			return t, true
 		}
 	}
-	return tier.Answer{}, false
+	return tier.Status{}, false
 }
 
 func (w world) Server(name []byte) (tier.Answer, bool) {
@@ -98,17 +104,17 @@ func everything() world {
 				{Backend: "old", Name: "o1", Address: netip.MustParseAddrPort("192.0.2.1:9001"), Answer: shut, Evidence: "identity_passed", Closure: closure},
 			}},
 		},
-		observed: []admission.Observed{
+		observed: []observe.View{
 			{
 				Instance: "edge", At: noon.Add(-300 * time.Millisecond),
 				Info: runtimeapi.Info{PID: 4711, Version: runtimeapi.Version{Raw: "3.0.5"}, Uptime: time.Hour},
-				Servers: map[string]runtimeapi.AdminState{
-					"heavy/h1": 0, "heavy/h2": runtimeapi.ForcedMaint, "old/o1": runtimeapi.ForcedDrain,
+				Servers: map[string]observe.Server{
+					"heavy/h1": up, "heavy/h2": {Admin: runtimeapi.ForcedMaint}, "old/o1": {Admin: runtimeapi.ForcedDrain},
 				},
 			},
 			{
 				Instance: "lost", At: noon.Add(-time.Second),
-				Servers: map[string]runtimeapi.AdminState{"heavy/h1": 0}, // of the last good read
+				Servers: map[string]observe.Server{"heavy/h1": up}, // of the last good read
 				Err: fmt.Errorf("haproxy lost: %w: %w", runtimeapi.ErrUnreachable,
 					&net.OpError{Op: "dial", Net: "unix", Addr: &net.UnixAddr{Name: "/run/haproxy/secret.sock"}, Err: os.NewSyscallError("connect", syscall.ENOENT)}),
 			},
@@ -118,6 +124,9 @@ func everything() world {
 	}
 }
 
+// up is a server that HAProxy sends to.
+var up = observe.Server{Operational: runtimeapi.OpRunning, Weight: 100}
+
 func (w world) readOnly() *ReadOnly {
 	h := horizon.New(time.Hour, func() time.Time { return noon })
 	var rows []horizon.Row
@@ -126,6 +135,7 @@ func (w world) readOnly() *ReadOnly {
 	}
 	h.Publish(rows)
 	return &ReadOnly{
+		Polls:      new(observe.Polls),
 		LastChange: func(tier string) (time.Time, bool) { return noon.Add(-time.Hour), tier != "light" },
 		Judge:      func() (horizon.Verdict, int) { return h.Judge(), 0 },
 		Model:      w, Watcher: w, Version: "1.2.3", Now: func() time.Time { return noon },

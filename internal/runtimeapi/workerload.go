@@ -115,3 +115,16 @@ func (i *Instance) allWorkersLoad(ctx context.Context, backend string) ([]Backen
 	}
 	return loads, nil
 }
+
+// EveryWorkerLoad reads what a backend carries in every worker that can be seen: with
+// Options.Master as AllWorkersLoad does, otherwise in the worker that answers alone.
+func (i *Instance) EveryWorkerLoad(ctx context.Context, backend string) ([]BackendLoad, error) {
+	if i.HasMaster() {
+		return i.AllWorkersLoad(ctx, backend)
+	}
+	one, err := i.Load(ctx, backend)
+	if err != nil {
+		return nil, err
+	}
+	return []BackendLoad{one}, nil
+}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // mastered is an instance whose master socket is a fake's; its stats socket
@@ -155,7 +157,8 @@ func TestNoCutOfAWorkersAnswerIsALoad(t *testing.T) {
 			continue
 		}
 		if err == nil || load.Servers != nil {
-			t.Fatalf("cut at %d of %d: %v", cut, len(whole), load)
+			guarantee.T(t).Errorf("cut at %d of %d: %v", cut, len(whole), load)
+			guarantee.T(t).FailNow()
 		}
 	}
 }
@@ -226,7 +229,7 @@ func TestGoneAndUnreadableWorkersAreToldApart(t *testing.T) {
 			if tc.want != ErrWorkerGone {
 				assert.NotErrorIs(t, err, ErrWorkerGone)
 				_, err = i.AllWorkersLoad(t.Context(), "llm")
-				assert.Error(t, err, "one that cannot be read is not left out")
+				assert.Error(guarantee.T(t), err, "one that cannot be read is not left out")
 			}
 		})
 	}
@@ -304,10 +307,10 @@ func TestAllWorkersLoad(t *testing.T) {
 			m.before = tc.before
 			loads, err := mastered(t, m.handle, Options{Timeout: 10 * time.Second}).AllWorkersLoad(t.Context(), "llm")
 			if tc.err != nil {
-				require.ErrorIs(t, err, tc.err)
+				require.ErrorIs(guarantee.T(t), err, tc.err)
 				assert.ErrorContains(t, err, "haproxy hap1: ")
 				assert.ErrorContains(t, err, tc.text)
-				assert.Nil(t, loads)
+				assert.Nil(guarantee.T(t), loads)
 				return
 			}
 			require.NoError(t, err)
@@ -319,7 +322,7 @@ func TestAllWorkersLoad(t *testing.T) {
 				_, has := l.Find("gpu1")
 				assert.Equal(t, l.Sessions > 0, has)
 			}
-			assert.Equal(t, tc.want, sessions)
+			assert.Equal(guarantee.T(t), tc.want, sessions)
 		})
 	}
 	// The pid that is expected is the one on the stats socket.

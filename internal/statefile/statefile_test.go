@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 const header = "# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_port"
@@ -58,7 +59,7 @@ func newFile(t testing.TB) *File { return New(filepath.Join(t.TempDir(), "edge.s
 func TestTheFileHasTheRowsOfClosedServersAsTheyCame(t *testing.T) {
 	f := newFile(t)
 	assert.True(t, kept(t, f, dump()))
-	assert.Equal(t, "1\n"+header+"\n"+
+	assert.Equal(guarantee.T(t), "1\n"+header+"\n"+
 		"4 llm 1 gpu1 127.0.0.1 2 8 8000\n"+
 		"4 llm 3 gpu3 127.0.0.1 0 1 8000\n", text(t, f))
 	info, err := os.Stat(f.Path())
@@ -117,7 +118,7 @@ func TestTheFileIsWrittenAgainWhenSomebodyElseHasWrittenIt(t *testing.T) {
 	} {
 		require.NoError(t, meddle(), name)
 		assert.True(t, kept(t, f, dump()), name)
-		assert.Equal(t, want, text(t, f), name)
+		assert.Equal(guarantee.T(t), want, text(t, f), name)
 		assert.False(t, kept(t, f, dump()), name)
 	}
 }

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"slices"
 	"time"
 
 	"tier-agent/internal/fence"
@@ -20,6 +21,14 @@ const ReasonTooFew = "too_few_servers"
 // ReasonActivation is the reason of a tier that would be ready if it had been so
 // since it appeared: the first time it needs ActivationMin.
 const ReasonActivation = "awaiting_activation"
+
+// ReasonShut is the reason of a tier whose servers would be ready, and which HAProxy has
+// in maintenance, in drain or at weight 0.
+const ReasonShut = "closed_in_haproxy"
+
+// ReasonDown is the reason of a tier that may take requests, and whose servers HAProxy
+// has down. Faces that HAProxy asks never say it.
+const ReasonDown = "down_in_haproxy"
 
 // ReasonFailed is the reason of a probe that did not end by itself: a bug.
 const ReasonFailed = "probe_failed"
@@ -63,6 +72,19 @@ func (m *Model) Server(name []byte) (Answer, bool) {
 		a, _ := m.server(s)
 		return a, true
 	})
+}
+
+// Continues reports whether the name of some server or tier begins with these bytes and
+// goes on after them.
+func (m *Model) Continues(begun []byte) bool {
+	v := m.view.Load()
+	longer := func(name string) bool { return len(name) > len(begun) && name[:len(begun)] == string(begun) }
+	for name := range v.servers {
+		if longer(name) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.order, func(t *tier) bool { return longer(t.spec.Name) })
 }
 
 // Member answers for a server of a tier, both looked up as in Server. It reports
@@ -133,6 +155,9 @@ func (m *Model) tier(t *tier) Answer {
 	for _, s := range t.servers {
 		one, _ := m.server(s)
 		c := s.gate.closing.Load()
+		if one.Ready && c == nil && s.shut.Load() {
+			one.Ready, one.Reason = false, ReasonShut
+		}
 		if one.Ready && (c == nil || !c.settled) {
 			up++
 		}

@@ -94,6 +94,7 @@ type state struct {
 	gate      gate
 	suspended atomic.Int32 // > 0: the monitor leaves it alone
 	elsewhere atomic.Bool  // HAProxy sends to another address than the probes
+	shut      atomic.Bool  // no HAProxy sends there, by its administration or weight
 	sight     atomic.Pointer[sight]
 	ramp      atomic.Pointer[time.Time] // when its weight began to grow; nil where it never did
 }

@@ -135,6 +135,15 @@ func (m *Model) SetElsewhere(name string, elsewhere bool) {
 	}
 }
 
+// SetShut says whether no HAProxy would send a request to a server, by its admin state
+// or its weight there. Such a server does not count for its tier. What HAProxy's checks
+// make of the server is no part of it: they hear it from here.
+func (m *Model) SetShut(name string, shut bool) {
+	if s := m.view.Load().servers[name]; s != nil {
+		s.shut.Store(shut)
+	}
+}
+
 // Closed returns the target's own closure, nil where its gate is open.
 func (m *Model) Closed(target Target) (*Closure, error) {
 	g, err := m.gate(target)

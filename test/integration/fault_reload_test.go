@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -119,7 +120,7 @@ func TestFault05_TierAgentIsKilled(t *testing.T) {
 			require.NoError(f.t, f.AgentProc.Kill())
 			require.NoError(f.t, f.StartAgent(f.t.Context()))
 			st := f.status()
-			require.Len(f.t, st.Intents, 1)
+			require.Len(guarantee.T(f.t), st.Intents, 1)
 			assert.Equal(f.t, "swap", st.Intents[0].Reason)
 			require.NoError(f.t, f.Reload())
 			f.settle(f.heavyTraffic, 20)
