@@ -54,17 +54,18 @@ func (r *reloader) onSignal(ctx context.Context, hangups <-chan os.Signal) error
 		case <-ctx.Done():
 			return nil
 		case <-hangups:
-			r.Reload(ctx, "SIGHUP")
+			r.Reload(ctx, "SIGHUP", true) // a signal cannot ask back
 		}
 	}
 }
 
-// Reload reads the file that serve was given and replaces what is in force. Then
-// it waits, no longer than start_budget and no longer than ctx, until every server
-// that is new or changed has been probed.
-func (r *reloader) Reload(ctx context.Context, who string) httpapi.Reload {
+// Reload reads the file that serve was given and replaces what is in force, unless that
+// would close what serves now and acceptClosing does not say that it may. Then it waits,
+// no longer than start_budget and no longer than ctx, until every server that is new or
+// changed has been probed.
+func (r *reloader) Reload(ctx context.Context, who string, acceptClosing bool) httpapi.Reload {
 	began := time.Now()
-	result, probed, budget := r.replace(ctx)
+	result, probed, budget := r.replace(ctx, acceptClosing)
 	if probed != nil {
 		select {
 		case <-probed:
@@ -86,7 +87,7 @@ func (r *reloader) Reload(ctx context.Context, who string) httpapi.Reload {
 	return result
 }
 
-func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <-chan struct{}, budget time.Duration) {
+func (r *reloader) replace(ctx context.Context, acceptClosing bool) (result httpapi.Reload, probed <-chan struct{}, budget time.Duration) {
 	r.one.Lock()
 	defer r.one.Unlock()
 	notify(r.log, daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
@@ -94,6 +95,9 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 	defer func() { r.metrics.Reloaded(result.Outcome == admission.Done, time.Now()) }()
 
 	cfg, err := config.Load(r.cfg.File) // nobody else changes r.cfg
+	if err == nil && !acceptClosing {
+		r.watcher.Look(ctx) // what was drained by hand a moment ago is no reason to refuse
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var problems config.Problems
@@ -107,7 +111,14 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 		return refused(httpapi.CodeNeedsRestart, "%s cannot be changed while tier-agent runs: restart it, or undo that", strings.Join(keys, ", ")), nil, 0
 	}
 	found := shown(cfg, r.watcher.Views(), r.found)
-	changes, err := r.controller.Replace(ctx, specs(cfg, found))
+	next := specs(cfg, found)
+	closing := closes(r.board.model.Closes(next), r.watcher.Views())
+	if len(closing) > 0 && !acceptClosing {
+		result := refused(httpapi.CodeWouldClose, "what serves now would be closed: %s; quiesce that first, or say --accept-closing", brief(closing))
+		result.Closing = closing
+		return result, nil, 0
+	}
+	changes, err := r.controller.Replace(ctx, next)
 	switch {
 	case errors.Is(err, admission.ErrTierBusy):
 		return refused(httpapi.CodeReloadBusy, "%v; reload when it has ended", err), nil, 0
@@ -128,9 +139,13 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 	// Before the answer: a tier that has left has to appear anew when it comes back,
 	// whatever becomes of this process.
 	r.activated.save()
+	message := summary(changes)
+	if len(closing) > 0 {
+		message += "; closed by it: " + brief(closing)
+	}
 	return httpapi.Reload{
-		Outcome: admission.Done, Code: httpapi.CodeReloaded, Message: summary(changes),
-		Added: changes.Added, Removed: changes.Removed, Changed: changes.Changed,
+		Outcome: admission.Done, Code: httpapi.CodeReloaded, Message: message,
+		Added: changes.Added, Removed: changes.Removed, Changed: changes.Changed, Closing: closing,
 	}, probed, cfg.StartBudget
 }
 
@@ -237,7 +252,11 @@ func summary(c tier.Changes) string {
 func (r *reloader) report(result httpapi.Reload) {
 	attrs := []any{"outcome", result.Outcome, "code", result.Code, "by", result.By, "seconds", result.Seconds}
 	if result.Outcome == admission.Done {
-		r.log.Info(result.Message, attrs...)
+		level := slog.LevelInfo
+		if result.Closing != nil {
+			level = slog.LevelWarn
+		}
+		r.log.Log(context.Background(), level, result.Message, attrs...)
 		return
 	}
 	problems := []string{}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func printStatus(out io.Writer, st httpapi.Status, name string) {
 	for _, h := range st.HAProxy {
 		line := fmt.Sprintf("haproxy %s: %s, pid %d, up %v", h.Instance, h.Version, h.PID, time.Duration(h.UptimeS)*time.Second)
 		if !h.Readable {
-			line = fmt.Sprintf("haproxy %s: %s", h.Instance, h.Error)
+			line = about(h.Instance, cmp.Or(h.Detail, h.Error))
 			if h.PID != 0 {
 				line += fmt.Sprintf("; last read %v ago", time.Duration(h.AgeMS)*time.Millisecond)
 			}

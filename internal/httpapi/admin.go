@@ -79,7 +79,9 @@ func (run verb) event(ctx context.Context, c Command, send func(Event)) (func() 
 // Handler routes the admin socket.
 func (a *Admin) Handler() http.Handler {
 	mux := http.NewServeMux()
-	a.ReadOnly.route(mux)
+	operators := *a.ReadOnly
+	operators.private = true
+	operators.route(mux)
 	for name, run := range map[admission.Verb]verb{
 		admission.VerbQuiesce:    a.quiesce,
 		admission.VerbDrain:      a.drain,

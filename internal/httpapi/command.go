@@ -36,6 +36,8 @@ type Command struct {
 	Force             bool   `json:"force,omitempty"`
 	// AcceptQueueRelease is quiesce's.
 	AcceptQueueRelease bool `json:"accept_queue_release,omitempty"`
+	// AcceptClosing is reload's.
+	AcceptClosing bool `json:"accept_closing,omitempty"`
 	// Without names instances, with commas between them.
 	Without string `json:"without,omitempty"`
 }

@@ -43,6 +43,8 @@ type ReadOnly struct {
 	// LastChange is when a tier's row last changed; may be nil.
 	LastChange func(tier string) (at time.Time, known bool)
 	Now        func() time.Time // nil: time.Now
+
+	private bool // for the admin socket alone, where errors are shown whole
 }
 
 // Handler routes /livez, /readyz, /readyz/<tier>, /readyz/<backend>/<server>,

@@ -21,6 +21,9 @@ func (ro *ReadOnly) Status() Status {
 	observed, held := ro.Watcher.Views(), map[string]bool{}
 	for _, o := range observed {
 		one := instanceStatus(o, now)
+		if ro.private && o.Err != nil {
+			one.Detail = o.Err.Error()
+		}
 		if ro.Intents != nil {
 			for _, hold := range ro.Intents.Holds(o) {
 				one.Holds = append(one.Holds, hold.String())

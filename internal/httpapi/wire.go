@@ -149,10 +149,12 @@ type HAProxyStatus struct {
 	Instance string `json:"instance"`
 	Readable bool   `json:"readable"`
 	Error    string `json:"error,omitempty"` // its kind; the log has the whole text
-	Version  string `json:"version,omitempty"`
-	PID      int    `json:"pid,omitempty"`
-	UptimeS  int64  `json:"uptime_s,omitempty"`
-	AgeMS    int64  `json:"age_ms"` // since the read
+	// Detail is the whole text, with the socket; on the admin socket only.
+	Detail  string `json:"detail,omitempty"`
+	Version string `json:"version,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	UptimeS int64  `json:"uptime_s,omitempty"`
+	AgeMS   int64  `json:"age_ms"` // since the read
 	// Holds are configured servers that somebody else has closed there.
 	Holds []string `json:"holds,omitempty"`
 	// StateFile says what is wrong with its server-state file.

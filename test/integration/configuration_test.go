@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,6 +94,54 @@ func TestAReloadWithASecretThatDoesNotExistClosesNothing(t *testing.T) {
 	})
 }
 
+// A reload that would close what serves names it and changes nothing, not one request.
+// With --accept-closing, or by SIGHUP, it is carried out, and says what it has closed. What
+// is quiesced, or drained by hand, serves nothing.
+//
+// Controls: without the question in replace the first reload was done, and heavy was
+// closed; without sends, or without the look in replace, the last one was refused.
+func TestAReloadThatWouldCloseWhatServesIsRefused(t *testing.T) {
+	faults(t, "reload: another identity", worldOptions{}, func(f *fault) {
+		f.heavyTraffic.rule.Store(mustServe)
+		const closing = "heavy/h1 (its url or what is asked of it has changed)"
+		f.edit("id: big-70b", "id: big-71b")
+		out, _, code := f.CLI(f.t.Context(), "reload")
+		assert.Equal(f.t, 1, code)
+		assert.Equal(f.t, "refused: the configuration stays as it was: what serves now would be closed: "+closing+"; quiesce that first, or say --accept-closing\n", out)
+		r := f.reload(1)
+		assert.Equal(f.t, []any{httpapi.CodeWouldClose, []string{closing}}, []any{r.Code, r.Closing})
+		f.probes(2)
+		f.settle(f.heavyTraffic, 20)
+
+		f.heavyTraffic.rule.Store(either)
+		assert.Equal(f.t, []string{closing}, f.reload(0, "--accept-closing").Closing)
+		f.evidence("identity_mismatch")
+		f.edit("id: big-71b", "id: big-70b")
+		assert.Empty(f.t, f.reload(0).Closing, "it serves nothing")
+		f.waitStatus("heavy", http.StatusOK)
+		f.edit("id: big-70b", "id: big-71b")
+		f.hangUp("done")
+		assert.Contains(f.t, f.log(), `"level":"WARN","msg":"the configuration has been read again: changed heavy; closed by it: `+closing)
+		f.edit("id: big-71b", "id: big-70b")
+		f.hangUp("done")
+		f.waitStatus("heavy", http.StatusOK)
+
+		f.quiesceHeavy()
+		f.edit("id: big-70b", "id: big-71b")
+		assert.Empty(f.t, f.reload(0).Closing)
+		f.settle(f.heavyTraffic, 20)
+		f.edit("id: big-71b", "id: big-70b")
+		f.reload(0)
+		f.readmitHeavy()
+
+		f.heavyTraffic.rule.Store(either)
+		_, err := f.Runtime("set server heavy/h1 state drain")
+		require.NoError(f.t, err)
+		f.edit("id: big-70b", "id: big-71b")
+		assert.Empty(f.t, f.reload(0).Closing)
+	})
+}
+
 // A server that HAProxy does not have is a remark of check-config --live, and logged once,
 // at a start and when a reload brings it.
 //
@@ -125,4 +174,39 @@ func TestServersThatHAProxyDoesNotHaveAreNamed(t *testing.T) {
 		w.looks(2)
 		assert.Equal(t, 1, said(), "once")
 	})
+}
+
+// A swap that nobody announces is noticed within one probe: what docs/operations.md says
+// of how long, with and without the gate, is no less than it takes.
+//
+// Control: with the identity left out of the configuration it was never noticed.
+func TestAnUnannouncedSwapIsNoticedWithinOneProbe(t *testing.T) {
+	const interval, timeout, agentInter = 3 * time.Second, 800 * time.Millisecond, 500 * time.Millisecond
+	slow := strings.Replace(patient, "interval: 200ms, timeout: 60s, max_age: 120s", fmt.Sprintf("interval: %v, timeout: %v, max_age: 10s", interval, timeout), 1)
+	for name, gate := range map[string]bool{"gate": true, "checks": false} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, haproxy string) {
+				w := newWorldWith(t, haproxy, worldOptions{agentYAML: slow, gate: gate})
+				w.probes(1) // the one before the swap has just ended: as long as it may take
+				w.heavy.SetModel("another-model")
+				began, wrong := time.Now(), 0
+				require.NoError(t, lab.Within(15*time.Second, func() error {
+					a, err := w.Ask(t.Context(), "heavy")
+					if err == nil && a.Status == http.StatusOK {
+						wrong++
+						err = fmt.Errorf("heavy still serves %s", a.Model)
+					}
+					return err
+				}))
+				took := time.Since(began)
+				t.Logf("%d requests at the wrong model in %v", wrong, took)
+				most := interval + timeout
+				if !gate {
+					most += agentInter
+				}
+				// A second for two cores that run other tests beside this one.
+				assert.Less(t, took, most+time.Second, "%d requests", wrong)
+			})
+		})
+	}
 }

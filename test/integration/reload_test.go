@@ -58,9 +58,9 @@ func (f *fault) hangUp(outcome string) {
 }
 
 // reload runs the verb.
-func (f *fault) reload(code int) httpapi.Reload {
+func (f *fault) reload(code int, flags ...string) httpapi.Reload {
 	f.t.Helper()
-	out, errs, got := f.CLI(f.t.Context(), "reload", "--json")
+	out, errs, got := f.CLI(f.t.Context(), append([]string{"reload", "--json"}, flags...)...)
 	require.Equal(f.t, code, got, "%s%s", out, errs)
 	var r httpapi.Reload
 	require.NoError(f.t, json.Unmarshal([]byte(out), &r), out)
@@ -160,7 +160,7 @@ func TestG11_ReloadToAnAddressThatHAProxyDoesNotSendTo(t *testing.T) {
 		require.NoError(f.t, err)
 		serveEngine(f.t, ports.Heavy, lab.HeavyModel)
 		f.edit(port(f.Ports.Heavy), port(ports.Heavy))
-		assert.Equal(f.t, []string{"heavy"}, f.reload(0).Changed)
+		assert.Equal(f.t, []string{"heavy"}, f.reload(0, "--accept-closing").Changed)
 		heavy := f.status().Tiers[0].Servers[0]
 		assert.Equal(f.t, []any{"identity_passed", "address_mismatch", false}, []any{heavy.Evidence, heavy.Reason, heavy.Ready})
 		f.waitStat("heavy", "h1", isDown, "HAProxy follows")
