@@ -87,6 +87,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	metrics := httpapi.NewMetrics(version, agentcheck.Kinds())
 	set := instances(cfg)
 	monitor := tier.NewMonitor(model, probe.New(probe.Options{UserAgent: "tier-agent/" + version}), metrics.ProbeEnded, log)
+	polls := new(observe.Polls)
 	var controller *admission.Controller
 	var reload *reloader
 	watcher := observe.New(observe.Options{
@@ -99,10 +100,9 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 		},
 	})
 	controller = admission.New(admission.Options{
-		Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
+		Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, HardStopAfter: hardStops(cfg), Polls: polls, Log: log, Ended: metrics.TransitionEnded,
 	})
 	metrics.Watch(model, watcher)
-	polls := new(observe.Polls)
 	metrics.Reloaded(true, time.Now())
 	whole := newBoard(model, cfg)
 	reload = &reloader{model: model, polls: polls, controller: controller, monitor: monitor, metrics: metrics, watcher: watcher, board: whole, activated: activated, log: log, cfg: cfg}

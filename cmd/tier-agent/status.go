@@ -107,6 +107,9 @@ func printStatus(out io.Writer, st httpapi.Status, name string) {
 			}
 		}
 		fmt.Fprintln(out, line)
+		for _, server := range h.ClosedHere {
+			fmt.Fprintf(out, "  taken down there by tier-agent, since nothing there asks about it: %s\n", server)
+		}
 		for _, hold := range h.Holds {
 			fmt.Fprintf(out, "  held there by somebody else: %s\n", hold)
 		}

@@ -23,6 +23,8 @@ type Options struct {
 	HAProxy *runtimeapi.Set
 	// Watcher is what the HAProxies last showed; may be nil.
 	Watcher Watcher
+	// Polls are who asks about the servers; nil where that is not known.
+	Polls *observe.Polls
 	// HardStopAfter is how long old workers of each HAProxy may live.
 	HardStopAfter map[string]time.Duration
 	// Store keeps the intents.
@@ -84,6 +86,7 @@ type Controller struct {
 	leftovers  map[place]leftover     // our drains that a reload may bring back
 	masters    map[string]succession  // by instance
 	names      map[place]process      // whose agent-check sends the server's own name
+	unasked    map[place]unasked      // the servers that were taken down, since nothing asks about them
 	// exposed is since when a server is sent requests that it should not get.
 	exposed map[place]time.Time
 	// elsewhere are the servers that each instance sends to another address than the
@@ -126,6 +129,7 @@ func New(o Options) *Controller {
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
 		masters:    map[string]succession{},
+		unasked:    map[place]unasked{},
 		exposed:    map[place]time.Time{},
 		judged:     map[string]process{},
 		elsewhere:  map[string]comparison{},

@@ -116,6 +116,7 @@ func drift(o observe.View, servers []tier.ServerSpec) []string {
 func (c *Controller) Reconcile(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 	c.judge()
 	c.expose(o)
+	c.closeUnasked(ctx, i, o)
 	c.succeed(ctx, i, o)
 	c.compare(ctx, o)
 	c.adopt(ctx, i, o)

@@ -25,6 +25,7 @@ type Model interface {
 type Intents interface {
 	Intents() []admission.IntentStatus
 	Holds(observe.View) []admission.Hold
+	Unasked(observe.View) []string
 }
 
 // Watcher tells what the HAProxies last showed.

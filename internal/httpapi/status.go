@@ -25,6 +25,7 @@ func (ro *ReadOnly) Status() Status {
 			one.Detail = o.Err.Error()
 		}
 		if ro.Intents != nil {
+			one.ClosedHere = ro.Intents.Unasked(o)
 			for _, hold := range ro.Intents.Holds(o) {
 				one.Holds = append(one.Holds, hold.String())
 				held[hold.Server] = true
@@ -159,17 +160,12 @@ func (ro *ReadOnly) inEach(observed []observe.View, now time.Time, server, tier 
 		if all == nil {
 			all = map[string]ShownStatus{}
 		}
-		// What asked before its process began was another one.
-		since := func(k observe.Kind, name string) bool {
-			at, ended := ro.Polls.Last(k, name, now)
-			return at.After(o.Started()) && (k == observe.Gate || !ended)
-		}
+		gated, _ := ro.Polls.Last(observe.Gate, tier, now) // before its process began by another one
 		all[o.Instance] = ShownStatus{
 			Takes: s.Takes(), State: s.String(), Weight: s.Weight,
 			AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
-			Asks: since(observe.AgentCheck, server) || since(observe.AgentCheck, tier) ||
-				since(observe.HealthCheck, server) || since(observe.HealthCheck, tier),
-			Gated: since(observe.Gate, tier), Heard: o.Down[server],
+			Asks:  ro.Polls.Asks(o, server, tier, now),
+			Gated: gated.After(o.Started()), Heard: o.Down[server],
 		}
 	}
 	return all

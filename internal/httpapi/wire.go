@@ -157,6 +157,9 @@ type HAProxyStatus struct {
 	AgeMS   int64  `json:"age_ms"` // since the read
 	// Holds are configured servers that somebody else has closed there.
 	Holds []string `json:"holds,omitempty"`
+	// ClosedHere are servers that tier-agent has taken down there, since nothing there asks
+	// about them.
+	ClosedHere []string `json:"closed_here,omitempty"`
 	// StateFile says what is wrong with its server-state file.
 	StateFile      string `json:"state_file,omitempty"`
 	KeepsStateFile bool   `json:"keeps_state_file"` // tier-agent writes its server-state file

@@ -3,6 +3,7 @@ package observe
 import (
 	"sync"
 	"sync/atomic"
+	"tier-agent/internal/runtimeapi"
 	"time"
 )
 
@@ -82,3 +83,33 @@ func (p *Polls) Last(k Kind, name string, now time.Time) (at time.Time, ended bo
 // leastPause is how long checks may be silent at least before they count as ended. The
 // slowest common inter is 5 s, and a check may take its timeout on top.
 const leastPause = 10 * time.Second
+
+// Asks reports whether a HAProxy's checks of a server ask this tier-agent, by the server's
+// name or its tier's. A process that has just begun counts as asking.
+func (p *Polls) Asks(v View, server, tier string, now time.Time) bool {
+	s, young := v.Servers[server], now.Sub(v.Started()) < leastPause
+	for k, c := range map[Kind]runtimeapi.Check{AgentCheck: s.Agent, HealthCheck: s.Health} {
+		if c.Enabled && (young || p.going(v, k, server, now) || p.going(v, k, tier, now)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Polls) going(v View, k Kind, name string, now time.Time) bool {
+	at, ended := p.Last(k, name, now)
+	return at.After(v.Started()) && !ended
+}
+
+// Wired reports whether anything has asked this tier-agent about a tier, or one of its
+// servers, since the HAProxy's process began: then HAProxy is meant to ask.
+func (p *Polls) Wired(v View, tier string, servers []string, now time.Time) bool {
+	for _, name := range append([]string{tier}, servers...) {
+		for k := range kinds {
+			if at, _ := p.Last(k, name, now); at.After(v.Started()) {
+				return true
+			}
+		}
+	}
+	return false
+}
