@@ -35,8 +35,7 @@ func overseen(t *testing.T) (*lab, *overseer) {
 	t.Helper()
 	m := &overseer{pid: 50, since: time.Now().Add(-time.Hour), fate: func(intent.Master) (bool, bool) { return false, true }}
 	path := filepath.Join(socketdir.New(t), "m")
-	var l *lab
-	l = newLab(t, func(o *Options, ro *runtimeapi.Options) {
+	l := newLab(t, func(o *Options, ro *runtimeapi.Options) {
 		o.Lives = func(was, _ intent.Master) (bool, bool) {
 			m.mu.Lock()
 			defer m.mu.Unlock()

@@ -71,9 +71,7 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		c.intents.begin(q.Target, c.member(q.Target), closure, func(rec *intent.Record) {
 			rec.Without, rec.Forced = slices.Clone(q.Without), rec.Forced || q.Force
 			rec.Addresses = addressesOf(r.servers)
-			if rec.Masters == nil {
-				rec.Masters = c.mastersNow()
-			}
+			c.noteMasters(rec)
 		})
 		crash.Point("quiesce-written")
 		if _, err := c.o.Model.Invalidate(q.Target); err != nil {

@@ -49,6 +49,7 @@ const (
 	CodePending      = "probe_pending"    // a probe from before the invalidation is still out
 	CodeHAProxy      = "haproxy_failed"   // an instance could not be read or changed
 	CodeNotConfirmed = "not_confirmed"    // HAProxy did not show every server up in time
+	CodeUnguarded    = "unguarded"        // HAProxy does not ask about a server that is to be left to its evidence
 	CodeMoved        = "generation_moved" // invalidated while the readmit ran, or the record changed while it was to be forgotten
 	CodeNoRuntimeAPI = "no_runtime_api"   // the tier is driven through agent-check alone
 	CodeDrainTimeout = "drain_timeout"

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -131,9 +132,12 @@ func (a *Admin) readmit(ctx context.Context, c Command, send func(Event)) (func(
 	if err := c.only(admission.VerbReadmit, Command{
 		Tier: c.Tier, Server: c.Server,
 		AllowUnidentified: c.AllowUnidentified, Partial: c.Partial, TakeHold: c.TakeHold,
-		KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: c.Wait, Confirm: c.Confirm, Without: c.Without,
+		KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: c.Wait, Confirm: c.Confirm, WhenReady: c.WhenReady, Without: c.Without,
 	}); err != nil {
 		return nil, err
+	}
+	if c.WhenReady && (c.Partial || c.Wait != "" || c.Confirm != "") {
+		return nil, errors.New(`"when_ready" leaves all to the evidence: "partial", "wait" and "confirm" do not go with it`)
 	}
 	wait, err := bounded("wait", c.Wait, maxWait)
 	if err != nil {
@@ -147,7 +151,7 @@ func (a *Admin) readmit(ctx context.Context, c Command, send func(Event)) (func(
 		return a.Controller.Readmit(ctx, admission.ReadmitRequest{
 			Target: c.target(), Who: who(ctx),
 			AllowUnidentified: c.AllowUnidentified, Partial: c.Partial, TakeHold: c.TakeHold,
-			KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: wait, Confirm: confirm, Without: c.instances(),
+			KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: wait, Confirm: confirm, WhenReady: c.WhenReady, Without: c.instances(),
 			Progress: progress(send),
 		})
 	}, nil

@@ -32,6 +32,7 @@ type Command struct {
 	SetAddress        bool   `json:"set_address,omitempty"`
 	Wait              string `json:"wait,omitempty"` // readmit
 	Confirm           string `json:"confirm,omitempty"`
+	WhenReady         bool   `json:"when_ready,omitempty"` // readmit
 	Rollback          bool   `json:"rollback,omitempty"`
 	Force             bool   `json:"force,omitempty"`
 	// AcceptQueueRelease is quiesce's.
