@@ -90,7 +90,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	var reload *reloader
 	watcher := admission.NewWatcher(admission.WatchOptions{
 		HAProxy: set, Every: watchEvery, Log: log,
-		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model),
+		StateFiles: stateFiles(cfg), Rows: rows(model), Quiesced: quiesced(model),
 		Looked: func(ctx context.Context, i *runtimeapi.Instance, o admission.Observed) {
 			reload.Discover(ctx)
 			controller.Reconcile(ctx, i, o)

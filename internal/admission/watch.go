@@ -41,7 +41,6 @@ type Watcher struct {
 	every    time.Duration
 	log      *slog.Logger
 	watched  []*watched // in the set's order
-	kept     func(runtimeapi.ServersState) func(runtimeapi.ServerState) bool
 	looked   func(context.Context, *runtimeapi.Instance, Observed)
 	quiesced func(server string) bool
 	files    atomic.Bool // the state files are written
@@ -53,9 +52,8 @@ type watched struct {
 	seen     atomic.Pointer[Observed]
 	wake     chan struct{}
 
-	mu       sync.Mutex // held for one look: dumps are taken, and files written, in one order
-	file     *statefile.File
-	unloaded string // why the process that runs seems not to have loaded the file
+	mu   sync.Mutex // held for one look: dumps are taken, and files written, in one order
+	file *statefile.File
 }
 
 // retryAfter is the time to the next read of an instance that could not be
@@ -69,9 +67,9 @@ type WatchOptions struct {
 	Log     *slog.Logger
 	// StateFiles are the paths of server-state files, by instance.
 	StateFiles map[string]string
-	// Kept gives, for one dump, what reports whether a row of it goes into the state
-	// file. May be nil where there are no state files.
-	Kept func(runtimeapi.ServersState) func(runtimeapi.ServerState) bool
+	// Rows gives the rows of a state file, from what its HAProxy shows. May be nil where
+	// there are no state files.
+	Rows func(statefile.Shown) []statefile.Row
 	// Quiesced reports whether what is left on a "backend/server" is to be counted,
 	// which costs HAProxy's statistics of the backend at each look. May be nil.
 	Quiesced func(server string) bool
@@ -83,11 +81,11 @@ type WatchOptions struct {
 // NewWatcher returns a watcher that has not looked yet. It writes no state file
 // before KeepFiles.
 func NewWatcher(o WatchOptions) *Watcher {
-	w := &Watcher{every: o.Every, log: o.Log, kept: o.Kept, looked: o.Looked, quiesced: o.Quiesced}
+	w := &Watcher{every: o.Every, log: o.Log, looked: o.Looked, quiesced: o.Quiesced}
 	for _, i := range o.HAProxy.Instances() {
 		one := &watched{instance: i, wake: make(chan struct{}, 1)}
 		if path := o.StateFiles[i.Name()]; path != "" {
-			one.file = statefile.New(path)
+			one.file = statefile.New(path, o.Rows)
 		}
 		w.watched = append(w.watched, one)
 	}
@@ -194,7 +192,7 @@ func (w *Watcher) look(ctx context.Context, one *watched) Observed {
 	if ctx.Err() != nil {
 		return last
 	}
-	now := Observed{Instance: last.Instance, At: time.Now(), Err: err, StateFile: last.StateFile, Replaced: last.Replaced}
+	now := Observed{Instance: last.Instance, At: time.Now(), Err: err, Replaced: last.Replaced}
 	if err == nil {
 		now.Info, now.Servers = dump.Info, make(map[string]runtimeapi.AdminState, len(dump.Servers))
 		now.Addresses, now.Agents = make(map[string]netip.AddrPort, len(dump.Servers)), make(map[string]bool, len(dump.Servers))
@@ -205,10 +203,10 @@ func (w *Watcher) look(ctx context.Context, one *watched) Observed {
 		if !replaced(last, dump.Info) {
 			now.Left = last.Left
 		}
-		now.StateFile = w.keep(one, dump, last)
 	} else {
 		now.Info, now.Servers, now.Addresses, now.Agents = last.Info, last.Servers, last.Addresses, last.Agents
 	}
+	now.StateFile = w.keep(one, dump, now, replaced(last, now.Info))
 	w.note(last, now)
 	one.seen.Store(&now)
 	return now
@@ -228,20 +226,23 @@ func (one *watched) read(ctx context.Context) (runtimeapi.ServersState, error) {
 }
 
 // keep writes the instance's state file and says what is wrong with it.
-func (w *Watcher) keep(one *watched, dump runtimeapi.ServersState, last Observed) string {
+func (w *Watcher) keep(one *watched, dump runtimeapi.ServersState, now Observed, started bool) string {
 	if one.file == nil || !w.files.Load() {
 		return ""
 	}
-	if replaced(last, dump.Info) {
-		one.unloaded = ""
-		if name := one.file.Forgotten(dump); name != "" {
-			one.unloaded = "not loaded: its row for " + name + " was there and " + name + " came up open; does server-state-file name it?"
-		}
+	shown := &dump
+	if now.Err != nil {
+		shown = nil
+	} else if started {
+		one.file.Started(dump)
 	}
-	if _, err := one.file.Keep(dump, w.kept(dump)); err != nil {
+	if _, err := one.file.Keep(shown); err != nil {
 		return "not written: " + err.Error()
 	}
-	return one.unloaded
+	if name := one.file.Forgotten(); name != "" {
+		return "not loaded: its row for " + name + " was there and " + name + " came up open; does server-state-file name it?"
+	}
+	return ""
 }
 
 // replaced reports whether another process than the one of last shows this.
