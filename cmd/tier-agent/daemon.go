@@ -167,6 +167,10 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 		}))
 		commands.Go(stage("reload", func() error { return reload.onSignal(ctx, hangups) }))
 		watcher.KeepFiles()
+		// HAProxy may be reloaded as soon as systemd knows that this serves.
+		bounded, cancel := context.WithTimeout(ctx, cfg.StartBudget/compareShare)
+		watcher.Look(bounded)
+		cancel()
 		log.Info("serving", "waited", time.Since(began).Round(time.Millisecond).String())
 		notify(log, daemon.SdNotifyReady)
 	}
