@@ -91,7 +91,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	var reload *reloader
 	watcher := observe.New(observe.Options{
 		HAProxy: set, Every: watchEvery, Log: log,
-		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model), Ready: up(model),
+		StateFiles: stateFiles(cfg), Rows: rows(model), Quiesced: quiesced(model), Ready: up(model),
 		Looked: func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 			reload.Discover(ctx)
 			reload.noteMissing(o)
@@ -172,6 +172,10 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 		}))
 		commands.Go(stage("reload", func() error { return reload.onSignal(ctx, hangups) }))
 		watcher.KeepFiles()
+		// HAProxy may be reloaded as soon as systemd knows that this serves.
+		bounded, cancel := context.WithTimeout(ctx, cfg.StartBudget/compareShare)
+		watcher.Look(bounded)
+		cancel()
 		log.Info("serving", "waited", time.Since(began).Round(time.Millisecond).String())
 		notify(log, daemon.SdNotifyReady)
 	}
