@@ -88,10 +88,12 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	monitor := tier.NewMonitor(model, probe.New(probe.Options{UserAgent: "tier-agent/" + version}), metrics.ProbeEnded, log)
 	var controller *admission.Controller
 	var reload *reloader
+	ungate := ungates(model)
 	watcher := admission.NewWatcher(admission.WatchOptions{
 		HAProxy: set, Every: watchEvery, Log: log,
 		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model),
 		Looked: func(ctx context.Context, i *runtimeapi.Instance, o admission.Observed) {
+			ungate(o)
 			reload.Discover(ctx)
 			controller.Reconcile(ctx, i, o)
 		},
@@ -112,7 +114,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	adminAPI := &httpapi.Admin{ReadOnly: readOnly, Controller: controller, Reloader: reload}
 	agent := agentcheck.NewServer(agentSource{model}, agentcheck.Options{OnAnswer: metrics.Answered, Logger: log})
 	ready := make(chan struct{})
-	gate := newGate(model, cfg.Listen.SPOE, ready, metrics, log)
+	gate := newGate(gateSource{model, len(cfg.HAProxy) == 1}, cfg.Listen.SPOE, ready, metrics, log)
 	if len(ls.spoe) > 0 {
 		readOnly.Gate = func() (int, time.Time) { return gate.Connections(), gate.Asked() }
 	}

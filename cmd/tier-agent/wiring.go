@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
+	"tier-agent/internal/admission"
 	"tier-agent/internal/agentcheck"
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
@@ -26,8 +28,8 @@ func specs(cfg *config.Config, found map[string]members.Found) []tier.Spec {
 			Name: t.Name, MinReady: t.MinReady, ActivationMin: t.ActivationMin,
 			Identified:     t.Identity != nil || t.Metadata != nil && (len(t.Metadata.Fields) > 0 || t.Metadata.Same != ""),
 			AgentWords:     t.Admission == config.AdmissionAgentCheck,
-			QuiescedHealth: t.QuiescedHealth,
-			Interval:       t.Probe.Interval, Jitter: t.Probe.Jitter, MaxAge: t.Probe.MaxAge,
+			QuiescedHealth: t.QuiescedHealth, QuiescedDown: t.QuiescedDown,
+			Interval: t.Probe.Interval, Jitter: t.Probe.Jitter, MaxAge: t.Probe.MaxAge,
 			Rise: t.Rise, Fall: t.Fall, StartWindow: t.StartWindow, Ramp: t.Ramp,
 		}
 		if t.Metadata != nil {
@@ -176,10 +178,18 @@ func (s agentSource) Continues(begun []byte) bool { return s.model.Continues(beg
 // enoughFiles is twice the gate's own cap on connections.
 const enoughFiles = 8192
 
-// gateSource lets the SPOE gate read the model: a tier, one server of it, or all.
-type gateSource struct{ model *tier.Model }
+// gateSource lets the SPOE gate read the model: a tier, one server of it, or all. The
+// model hears that it is asked, where that can be only the one HAProxy that there is. An
+// old worker, which asks for any server, says nothing about the one that runs.
+type gateSource struct {
+	model *tier.Model
+	only  bool
+}
 
 func (s gateSource) SPOEVerdict(name, server []byte) (spoe.Verdict, bool) {
+	if s.only && len(server) == 0 {
+		s.model.Gated(name)
+	}
 	switch {
 	case string(server) == spoe.AnyServer:
 		return verdict(s.model.Whole(name))
@@ -195,6 +205,21 @@ func verdict(a tier.Answer, known bool) (spoe.Verdict, bool) {
 	}, known
 }
 
+// ungates takes the looks at the one HAProxy that there is, and tells the model when they
+// are at another process.
+func ungates(model *tier.Model) func(admission.Observed) {
+	var mu sync.Mutex // protects running: with several HAProxies each has looks of its own
+	var running runtimeapi.Info
+	return func(o admission.Observed) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !running.SameProcess(o.Info) {
+			model.Ungated()
+			running = o.Info
+		}
+	}
+}
+
 // gateKinds are the names of kinds, for the metrics.
 func gateKinds(kinds []spoe.Kind) (names []string) {
 	for _, k := range kinds {
@@ -203,10 +228,10 @@ func gateKinds(kinds []spoe.Kind) (names []string) {
 	return names
 }
 
-func newGate(model *tier.Model, cfg config.SPOE, ready <-chan struct{}, metrics *httpapi.Metrics, log *slog.Logger) *spoe.Server {
+func newGate(source gateSource, cfg config.SPOE, ready <-chan struct{}, metrics *httpapi.Metrics, log *slog.Logger) *spoe.Server {
 	var counts *httpapi.GateMetrics
 	all, peer := gateCaps(log)
-	gate := spoe.NewServer(gateSource{model}, spoe.Options{
+	gate := spoe.NewServer(source, spoe.Options{
 		MaxConns: all, MaxConnsPerPeer: peer,
 		RetryAfter: cfg.RetryAfter, Ready: ready, Logger: log,
 		OnAnswers: func(k spoe.Kind, n int) { counts.Answered(k.String(), n) },
