@@ -89,10 +89,12 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	monitor := tier.NewMonitor(model, probe.New(probe.Options{UserAgent: "tier-agent/" + version}), metrics.ProbeEnded, log)
 	var controller *admission.Controller
 	var reload *reloader
+	ungate := ungates(model)
 	watcher := observe.New(observe.Options{
 		HAProxy: set, Every: watchEvery, Log: log,
 		StateFiles: stateFiles(cfg), Rows: rows(model), Quiesced: quiesced(model), Ready: up(model),
 		Looked: func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
+			ungate(o)
 			reload.Discover(ctx)
 			reload.noteMissing(o)
 			controller.Reconcile(ctx, i, o)
@@ -116,7 +118,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	adminAPI := &httpapi.Admin{ReadOnly: readOnly, Controller: controller, Reloader: reload}
 	agent := agentcheck.NewServer(agentSource{model, polls}, agentcheck.Options{OnAnswer: metrics.Answered, Logger: log})
 	ready := make(chan struct{})
-	gate := newGate(gateSource{model, polls}, cfg.Listen.SPOE, ready, metrics, log)
+	gate := newGate(gateSource{model, polls, len(cfg.HAProxy) == 1}, cfg.Listen.SPOE, ready, metrics, log)
 	if len(ls.spoe) > 0 {
 		readOnly.Gate = func() (int, time.Time) { return gate.Connections(), gate.Asked() }
 	}

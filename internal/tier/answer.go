@@ -213,7 +213,8 @@ func (m *Model) server(s *server) (Answer, fence.Verdict) {
 	a.Quiesced = over != nil || own != nil
 	settled := over != nil && over.settled || own != nil && own.settled
 	a.Admit = a.Ready && !a.Quiesced
-	a.Up = a.Ready && !settled || settled && s.tier.spec.QuiescedHealth && (a.Ready || a.Reason == fence.ReasonPending && s.looksReady())
+	looksReady := a.Ready || a.Reason == fence.ReasonPending && s.looksReady()
+	a.Up = a.Ready && !settled || settled && looksReady && s.tier.showsHealth(own != nil && own.settled)
 	if a.Quiesced {
 		a.Reason, a.State = ReasonQuiesced, StateQuiesced
 	}
