@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Holds the tree to what CI wants of it: format, vet, staticcheck, tidy modules,
-# and every shipped configuration accepted without a warning.
+# and every shipped configuration accepted without a warning or a remark.
 #   HAPROXY_VERSIONS="2.6 3.0 3.2" scripts/lint.sh
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -37,5 +37,5 @@ for version in ${HAPROXY_VERSIONS:-2.6 3.0 3.2}; do
 	done
 done
 for yaml in haproxy/*.yaml compose/*.yaml; do
-	go run ./cmd/tier-agent check-config -c "$yaml"
+	go run ./cmd/tier-agent check-config --strict -c "$yaml"
 done

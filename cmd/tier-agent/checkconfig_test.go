@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,18 +23,25 @@ func TestCheckConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 16)
 	for _, file := range files {
+		if file == "testdata/valid-full.yaml" {
+			file = withSecrets(t, file)
+		}
 		text, asJSON := cli("check-config", "-c", file), cli("check-config", "--config", file, "--json")
 		assert.Empty(t, asJSON.err, file)
 		var checked struct {
-			Valid    bool
-			Problems []map[string]any
+			Valid             bool
+			Problems, Remarks []map[string]any
 		}
 		require.NoError(t, json.Unmarshal([]byte(asJSON.out), &checked), file)
 		assert.NotNil(t, checked.Problems, file)
+		assert.NotNil(t, checked.Remarks, file)
 		if strings.Contains(file, "/valid-") {
 			assert.Equal(t, exitDone, text.code, file)
-			assert.Empty(t, text.err, file)
-			assert.Regexp(t, `^testdata/valid-\w+\.yaml is valid: [135] tiers?, [12] HAProxy instances?\n$`, text.out)
+			assert.Regexp(t, `/valid-\w+\.yaml is valid: [1345] tiers?, [123] HAProxy instances?, \d+ remarks\n$`, text.out)
+			assert.Len(t, checked.Remarks, strings.Count(text.err, ": remark: "), file)
+			assert.Equal(t, strings.Count(text.err, "\n"), strings.Count(text.err, file+":"), "each line is a remark")
+			assert.Equal(t, said{exitFailed, text.out, text.err}, cli("check-config", "-c", file, "--strict"))
+			assert.Equal(t, exitFailed, cli("check-config", "-c", file, "--strict", "--json").code)
 			assert.Equal(t, exitDone, asJSON.code, file)
 			assert.True(t, checked.Valid, file)
 			assert.Empty(t, checked.Problems, file)
@@ -52,6 +60,38 @@ func TestCheckConfig(t *testing.T) {
 			assert.NotEmpty(t, p["remedy"])
 		}
 	}
+}
+
+// withSecrets is a copy of the file in which every token_file is one that can be used.
+func withSecrets(t testing.TB, file string) string {
+	t.Helper()
+	folder := t.TempDir()
+	token := filepath.Join(folder, "token")
+	require.NoError(t, os.WriteFile(token, []byte("hunter2\n"), 0o600))
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	text = regexp.MustCompile(`(?m)token_file: .*$`).ReplaceAll(text, []byte("token_file: "+token))
+	copied := filepath.Join(folder, filepath.Base(file))
+	require.NoError(t, os.WriteFile(copied, text, 0o600))
+	return copied
+}
+
+// What is shipped passes --strict, as CI has it.
+func TestStrictOnWhatIsShipped(t *testing.T) {
+	for _, file := range []string{"../../haproxy/tier-agent.yaml", "../../compose/tier-agent.yaml"} {
+		s := cli("check-config", "-c", file, "--strict")
+		assert.Equal(t, said{exitDone, file + " is valid: 2 tiers, 1 HAProxy instance\n", ""}, s)
+	}
+}
+
+// With --live a HAProxy that does not answer is one remark for each of its sockets.
+func TestLiveWithoutHAProxy(t *testing.T) {
+	s := cli("check-config", "-c", "../../haproxy/tier-agent.yaml", "--live")
+	assert.Equal(t, exitDone, s.code)
+	assert.Equal(t, "../../haproxy/tier-agent.yaml is valid: 2 tiers, 1 HAProxy instance, 2 remarks\n", s.out)
+	assert.Contains(t, s.err, `: remark: haproxy[0].master: haproxy edge: master at /run/haproxy/master.sock: haproxy is unreachable: connect: no such file or directory; see that the path is that of -S`)
+	assert.Contains(t, s.err, `: remark: haproxy[0].runtime: haproxy edge: at /run/haproxy/admin.sock: haproxy is unreachable: connect: no such file or directory; see that`)
+	assert.Equal(t, exitFailed, cli("check-config", "-c", "../../haproxy/tier-agent.yaml", "--live", "--strict").code)
 }
 
 // A file that is not there is no problem of its content. serve says the same.

@@ -19,6 +19,7 @@ import (
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -88,11 +89,12 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	monitor := tier.NewMonitor(model, probe.New(probe.Options{UserAgent: "tier-agent/" + version}), metrics.ProbeEnded, log)
 	var controller *admission.Controller
 	var reload *reloader
-	watcher := admission.NewWatcher(admission.WatchOptions{
+	watcher := observe.New(observe.Options{
 		HAProxy: set, Every: watchEvery, Log: log,
-		StateFiles: stateFiles(cfg), Rows: rows(model), Quiesced: quiesced(model),
-		Looked: func(ctx context.Context, i *runtimeapi.Instance, o admission.Observed) {
+		StateFiles: stateFiles(cfg), Rows: rows(model), Quiesced: quiesced(model), Ready: up(model),
+		Looked: func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 			reload.Discover(ctx)
+			reload.noteMissing(o)
 			controller.Reconcile(ctx, i, o)
 		},
 	})
@@ -100,19 +102,21 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 		Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
 	})
 	metrics.Watch(model, watcher)
+	polls := new(observe.Polls)
 	metrics.Reloaded(true, time.Now())
 	whole := newBoard(model, cfg)
-	reload = &reloader{controller: controller, monitor: monitor, metrics: metrics, watcher: watcher, board: whole, activated: activated, log: log, cfg: cfg}
+	reload = &reloader{model: model, polls: polls, controller: controller, monitor: monitor, metrics: metrics, watcher: watcher, board: whole, activated: activated, log: log, cfg: cfg}
 	// Who the members are, before it is asked which of them an intent closes, and
 	// before the first round of probes.
 	reload.meet(ctx)
+	polls.SetNames(modelNames(model))
 	controller.Restore()
 	monitor.Changed = watcher.Wake
-	readOnly := &httpapi.ReadOnly{Model: model, Watcher: watcher, Intents: controller, Judge: whole.Judge, LastChange: whole.horizon.LastChange, Metrics: metrics.Handler(), Version: version}
+	readOnly := &httpapi.ReadOnly{Model: model, Watcher: watcher, Polls: polls, Intents: controller, Judge: whole.Judge, LastChange: whole.horizon.LastChange, Metrics: metrics.Handler(), Version: version}
 	adminAPI := &httpapi.Admin{ReadOnly: readOnly, Controller: controller, Reloader: reload}
-	agent := agentcheck.NewServer(agentSource{model}, agentcheck.Options{OnAnswer: metrics.Answered, Logger: log})
+	agent := agentcheck.NewServer(agentSource{model, polls}, agentcheck.Options{OnAnswer: metrics.Answered, Logger: log})
 	ready := make(chan struct{})
-	gate := newGate(model, cfg.Listen.SPOE, ready, metrics, log)
+	gate := newGate(gateSource{model, polls}, cfg.Listen.SPOE, ready, metrics, log)
 	if len(ls.spoe) > 0 {
 		readOnly.Gate = func() (int, time.Time) { return gate.Connections(), gate.Asked() }
 	}
@@ -149,6 +153,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	})
 	log.Info("starting", "version", version, "tiers", len(cfg.Tiers), "haproxy", len(cfg.HAProxy),
 		"agent_check", ls.agent.Addr().String(), "http", ls.http.Addr().String(), "spoe", addresses(ls.spoe), "admin", ls.admin.Addr().String())
+	reload.remark()
 	// The gate answers HAProxy's check of it from the start, so that another one is
 	// asked meanwhile; requests wait for the first round in it.
 	for _, ln := range ls.spoe {

@@ -23,6 +23,7 @@ import (
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
+	"tier-agent/test/guarantee"
 )
 
 // models is what an engine says that has the identity m1.
@@ -239,7 +240,7 @@ func (d *running) end(t testing.TB) {
 	d.stop()
 	d.awaitEnd(t)
 	assert.NoError(t, d.err)
-	assert.NoFileExists(t, d.socket)
+	assert.NoFileExists(guarantee.T(t), d.socket)
 	for _, address := range []string{d.agent, d.http} {
 		conn, err := net.Dial("tcp", address)
 		if !assert.Error(t, err, address) {

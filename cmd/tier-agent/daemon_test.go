@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/httpapi"
+	"tier-agent/test/guarantee"
 )
 
 // reply is what came of a connection.
@@ -65,14 +66,15 @@ func TestG9_NoAnswerBeforeTheFirstRound(t *testing.T) {
 	<-e.asks // the probe is out, and light's has no barrier
 	select {
 	case r := <-replies:
-		t.Fatalf("answered without evidence: %+v", r)
+		guarantee.T(t).Errorf("answered without evidence: %+v", r)
+		guarantee.T(t).FailNow()
 	case <-time.After(100 * time.Millisecond): // only makes the control sharper
 	}
 	assert.NotContains(t, d.log.String(), `"msg":"serving"`)
 	release()
 	assert.Equal(t, reply{"ready up 100%\n", ok, "identity_passed"}, <-replies)
 	assert.Equal(t, "ready up 50%\n", d.poll("light/l1"))
-	assert.Equal(t, "ready up 100%\n", d.poll("light"), "a tier has no weight of its own")
+	assert.Equal(t, "ready up\n", d.poll("light"), "a tier has no weight of its own")
 	assert.Equal(t, ok, d.check("/readyz"))
 	d.end(t)
 }
@@ -112,11 +114,12 @@ tiers:
 	go func() { answer <- d.check("/readyz/gpu/s1") }()
 	select {
 	case got := <-answer:
-		t.Fatalf("answered without a look at HAProxy: %s", got)
+		guarantee.T(t).Errorf("answered without a look at HAProxy: %s", got)
+		guarantee.T(t).FailNow()
 	case <-time.After(100 * time.Millisecond): // only makes the control sharper
 	}
 	release()
-	assert.Equal(t, unavailable, <-answer)
+	assert.Equal(guarantee.T(t), unavailable, <-answer)
 	assert.Equal(t, "down # address_mismatch\n", d.poll("gpu/s1"))
 	d.end(t)
 }
@@ -152,8 +155,8 @@ func TestG9_AStartBrokenOffAnswersNobody(t *testing.T) {
 	<-e.asks
 	d.end(t)
 	r := <-replies
-	assert.NotContains(t, r.agent, "down")
-	assert.NotContains(t, r.http, "HTTP/")
+	assert.NotContains(guarantee.T(t), r.agent, "down")
+	assert.NotContains(guarantee.T(t), r.http, "HTTP/")
 	assert.NotContains(t, r.admin, "probe_pending")
 	assert.NotContains(t, d.log.String(), `"msg":"serving"`)
 }
@@ -171,7 +174,7 @@ func TestOrderOfShutdown(t *testing.T) {
 	r, err := d.client().Run(t.Context(), "quiesce", httpapi.Command{Tier: "heavy", Reason: "swap"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "heavy is quiesced; HAProxy hears of it at its next agent-check, which nothing here can confirm", r.Message)
-	assert.Equal(t, "drain # quiesced\n", d.poll("heavy/h1"))
+	assert.Equal(guarantee.T(t), "drain # quiesced\n", d.poll("heavy/h1"))
 
 	release := e.hold("/heavy/v1/models")
 	defer release()
@@ -198,7 +201,7 @@ func TestOrderOfShutdown(t *testing.T) {
 	for range 10 {
 		assert.Equal(t, "ready up 50%\n", d.poll("light/l1"))
 		assert.Equal(t, ok, d.check("/readyz/light"))
-		assert.Equal(t, "drain # quiesced\n", d.poll("heavy/h1"))
+		assert.Equal(guarantee.T(t), "drain # quiesced\n", d.poll("heavy/h1"))
 	}
 
 	late, err := net.Dial("tcp", d.http) // a body that is owed keeps the face at work, for 10 s

@@ -10,11 +10,12 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/config"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 )
 
 // shown gives the members of the tiers that have some, as the HAProxies last showed
-// them. One that cannot be read keeps what it showed last.
-func shown(cfg *config.Config, observed []admission.Observed, before map[string]members.Found) map[string]members.Found {
+// them. One that cannot be read keeps what it showed last. A slot without a host is none.
+func shown(cfg *config.Config, observed []observe.View, before map[string]members.Found) map[string]members.Found {
 	var wants []members.Want
 	for _, t := range cfg.Tiers {
 		if t.Members != nil {
@@ -26,7 +27,7 @@ func shown(cfg *config.Config, observed []admission.Observed, before map[string]
 	}
 	all := make([]map[string]netip.AddrPort, len(observed))
 	for n, o := range observed {
-		all[n] = o.Addresses
+		all[n] = o.Addresses()
 	}
 	return members.Of(wants, all, before, config.MaxMembersInAll)
 }
@@ -47,7 +48,7 @@ func (r *reloader) meet(ctx context.Context) {
 func (r *reloader) Discover(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	found := shown(r.cfg, r.watcher.Observed(), r.found)
+	found := shown(r.cfg, r.watcher.Views(), r.found)
 	changed := false
 	for _, t := range r.cfg.Tiers {
 		was, is := r.found[t.Name], found[t.Name]
@@ -74,6 +75,6 @@ func (r *reloader) Discover(ctx context.Context) {
 		}
 	}
 	if changed {
-		r.monitor.Follow()
+		r.follow()
 	}
 }

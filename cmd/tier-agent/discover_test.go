@@ -15,7 +15,9 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 const pooled = `
@@ -26,38 +28,38 @@ tiers:
   - {name: listed, servers: [{server: b/h1, url: "http://127.0.0.1:9001"}]}
 `
 
-func placed(pairs ...string) map[string]netip.AddrPort {
-	all := map[string]netip.AddrPort{}
+func placed(pairs ...string) map[string]observe.Server {
+	all := map[string]observe.Server{}
 	for n := 0; n < len(pairs); n += 2 {
-		all[pairs[n]] = netip.MustParseAddrPort(pairs[n+1])
+		all[pairs[n]] = observe.Server{Address: netip.MustParseAddrPort(pairs[n+1])}
 	}
 	return all
 }
 
 func TestShown(t *testing.T) {
 	cfg := configure(t, pooled)
-	one := admission.Observed{Instance: "edge", Addresses: placed("gpu/s1", "192.0.2.1:9", "gpu/s2", "192.0.2.2:9", "gpu/s3", "192.0.2.3:9", "b/h1", "192.0.2.4:9")}
-	found := shown(cfg, []admission.Observed{one}, nil)
+	one := observe.View{Instance: "edge", Servers: placed("gpu/s1", "192.0.2.1:9", "gpu/s2", "192.0.2.2:9", "gpu/s3", "192.0.2.3:9", "b/h1", "192.0.2.4:9")}
+	found := shown(cfg, []observe.View{one}, nil)
 	assert.Equal(t, map[string]members.Found{
-		"pool":  {Members: []members.Member{{Server: "s1", Address: one.Addresses["gpu/s1"]}, {Server: "s2", Address: one.Addresses["gpu/s2"]}}, LeftOut: 1},
+		"pool":  {Members: []members.Member{{Server: "s1", Address: one.Servers["gpu/s1"].Address}, {Server: "s2", Address: one.Servers["gpu/s2"].Address}}, LeftOut: 1},
 		"other": {},
 	}, found)
-	assert.Nil(t, shown(configure(t, wired), []admission.Observed{one}, nil), "no tier has members")
-	assert.Empty(t, shown(cfg, []admission.Observed{{Instance: "edge"}}, nil)["pool"].Members, "it has not been read yet")
+	assert.Nil(t, shown(configure(t, wired), []observe.View{one}, nil), "no tier has members")
+	assert.Empty(t, shown(cfg, []observe.View{{Instance: "edge"}}, nil)["pool"].Members, "it has not been read yet")
 }
 
 // Everything that a member is made of comes from its address.
 func TestSpecsOfMembers(t *testing.T) {
 	cfg := configure(t, strings.Replace(pooled, "backend: gpu,", "backend: gpu, url: 'https://{address}:8443/e',", 1))
 	of := func(address string) tier.Spec {
-		one := admission.Observed{Addresses: placed("gpu/s1", address)}
-		return specs(cfg, shown(cfg, []admission.Observed{one}, nil))[0]
+		one := observe.View{Servers: placed("gpu/s1", address)}
+		return specs(cfg, shown(cfg, []observe.View{one}, nil))[0]
 	}
 	a, b := of("192.0.2.1:9"), of("192.0.2.2:9")
 	s := a.Servers[0]
 	assert.Equal(t, []any{"gpu/s1", 100, "192.0.2.1:9", "https://192.0.2.1:8443/e"}, []any{s.FullName(), s.Weight, s.Address.String(), s.Target.URL.String()})
-	assert.NotEqual(t, s.Subject, b.Servers[0].Subject, "evidence about another host is void")
-	assert.NotEqual(t, s.Subject, of("192.0.2.1:10").Servers[0].Subject)
+	assert.NotEqual(guarantee.T(t), s.Subject, b.Servers[0].Subject, "evidence about another host is void")
+	assert.NotEqual(guarantee.T(t), s.Subject, of("192.0.2.1:10").Servers[0].Subject)
 	assert.Equal(t, &tier.Members{Backend: "gpu"}, a.Members)
 	assert.Nil(t, specs(cfg, nil)[2].Members)
 }
@@ -91,7 +93,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	h.fills("s1", "")
 	h.fills("s2", "")
 	d.awaitLog(t, `"tier":"pool","members":0,"were":`)
-	assert.Equal(t, unavailable, d.check("/readyz/pool"))
+	assert.Equal(guarantee.T(t), unavailable, d.check("/readyz/pool"))
 	d.end(t)
 }
 
@@ -107,12 +109,12 @@ func TestAReloadThatIsAboutMembers(t *testing.T) {
 	f.tiers(t, probed("light", e, "light"), gpuPool)
 	r := d.reload(t)
 	require.Equal(t, admission.Done, r.Outcome, r.Message)
-	assert.Equal(t, ok, d.check("/readyz/pool"), "its member was known and probed before the reload said that it was done")
+	assert.Equal(t, ok, d.check("/readyz/gpu/s1"), "its member was known and probed before the reload said that it was done")
 	require.Eventually(t, func() bool { return slices.Contains(h.opens(), "s1") }, deadline, tick)
 
 	f.tiers(t, probed("light", e, "light"), strings.Replace(gpuPool, "backend: gpu", "backend: none", 1))
 	require.Equal(t, admission.Done, d.reload(t).Outcome)
-	assert.Equal(t, unavailable, d.check("/readyz/pool"))
+	assert.Equal(guarantee.T(t), unavailable, d.check("/readyz/pool"))
 
 	f.tiers(t, probed("light", e, "light"))
 	r = d.reload(t)

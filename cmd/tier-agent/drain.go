@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,13 +40,17 @@ At the timeout, and when this command is ended, the tier stays quiesced.`,
 	return cmd
 }
 
-// progress shows a drain: one line that is rewritten on a terminal, otherwise
-// a line whenever something has changed.
+// progress shows for what a transition waits: one line that is rewritten on a terminal,
+// otherwise a line whenever something has changed, and every ten seconds.
 type progress struct {
 	out      io.Writer
 	terminal bool
 	last     string
+	at       float64 // seconds, of the last line
 }
+
+// anew is after how many seconds what has not changed is said again.
+const anew = 10
 
 func newProgress(out io.Writer) *progress {
 	f, ok := out.(*os.File)
@@ -55,11 +61,17 @@ func (p *progress) tell(now admission.Progress) {
 	var parts []string
 	for _, i := range now.HAProxy {
 		one := fmt.Sprintf("haproxy %s: %s, %d queued", i.Instance, count(i.Streams, "stream"), i.Queue)
+		for _, server := range slices.Sorted(maps.Keys(i.Tracking)) {
+			one += fmt.Sprintf(" (%d of them on %s, which tracks)", i.Tracking[server], server)
+		}
 		for _, w := range i.OldWorkers {
 			one += fmt.Sprintf(" (%d of the streams in old worker %d)", w.Streams, w.PID)
 		}
 		if i.BackendQueue > 0 {
 			one += fmt.Sprintf(" (%d wait in the backend)", i.BackendQueue)
+		}
+		if i.Hidden != "" {
+			one += "; " + i.Hidden
 		}
 		if i.Error != "" {
 			one = about(i.Instance, i.Error)
@@ -67,12 +79,18 @@ func (p *progress) tell(now admission.Progress) {
 		parts = append(parts, one)
 	}
 	text := strings.Join(parts, "; ")
+	if text == "" && now.Waiting != "" {
+		text = "waits for " + now.Waiting
+	}
 	switch {
+	case text == "":
+		return
 	case p.terminal:
 		// Clears what is left of a longer line before it.
 		fmt.Fprintf(p.out, "\r\x1b[K%4.0fs  %s", now.Seconds, text)
-	case text != p.last:
+	case text != p.last, now.Seconds-p.at >= anew:
 		fmt.Fprintf(p.out, "%.1fs %s\n", now.Seconds, text)
+		p.at = now.Seconds
 	}
 	p.last = text
 }

@@ -33,7 +33,7 @@ func TestTheExercisesOfTheDocumentsAreAccepted(t *testing.T) {
 		text := commented.ReplaceAllLiteralString(string(shipped), exercise)
 		require.Contains(t, text, "\n    exercise:\n")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		s := cli("check-config", "-c", file)
+		s := cli("check-config", "-c", withSecrets(t, file))
 		assert.Equal(t, exitDone, s.code, "%s: %s%s", name, s.out, s.err)
 	}
 }

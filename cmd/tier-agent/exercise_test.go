@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lab "tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 )
 
 // exercisedTier is a daemon with one tier, exercised at the interval. The file
@@ -49,7 +50,7 @@ func TestAnEngineThatIsHealthyBeforeItIsLoaded(t *testing.T) {
 			before := e.Requests(lab.Models)
 			require.Eventually(t, func() bool { return e.Requests(lab.Models) > before+3 }, deadline, tick)
 			assert.Equal(t, answer, d.poll("heavy/h1"), "whatever else passes")
-			assert.Equal(t, unavailable, d.check("/readyz/heavy"))
+			assert.Equal(guarantee.T(t), unavailable, d.check("/readyz/heavy"))
 
 			e.SetLoaded(true)
 			d.awaitReady(t, "heavy")
@@ -72,7 +73,7 @@ func TestAReadmitRunsTheExercise(t *testing.T) {
 	r := cli("--socket", d.socket, "readmit", "heavy")
 	assert.NotZero(t, r.code)
 	assert.Contains(t, r.out+r.err, "heavy/h1: exercise_http_500")
-	assert.Equal(t, unavailable, d.check("/readyz/heavy"))
+	assert.Equal(guarantee.T(t), unavailable, d.check("/readyz/heavy"))
 	e.Reset()
 	asked := e.Requests(lab.Chat)
 	r = cli("--socket", d.socket, "readmit", "heavy")
@@ -80,4 +81,30 @@ func TestAReadmitRunsTheExercise(t *testing.T) {
 	assert.Greater(t, e.Requests(lab.Chat), asked)
 	assert.Equal(t, ok, d.check("/readyz/heavy"))
 	d.end(t)
+}
+
+// An engine that answers each exercise, with blanks, with a completion that it gave up,
+// or with another model's, is closed by it and kept out by a readmit.
+//
+// Control: without the rules for each in internal/probe, it took requests.
+func TestAnExerciseThatIsAnsweredWrongly(t *testing.T) {
+	for fault, reason := range map[lab.Fault]string{
+		lab.Blank: "exercise_empty", lab.GaveUp: "exercise_malformed", lab.OtherModel: "exercise_mismatch",
+	} {
+		t.Run(string(fault), func(t *testing.T) {
+			e := lab.New(lab.Options{Model: "m1"})
+			d := exercisedTier(t, e, 50*time.Millisecond)
+			d.awaitReady(t, "heavy")
+			require.NoError(t, e.Set(lab.Chat, lab.Behaviour{Fault: fault}))
+			require.Eventually(t, func() bool { return d.poll("heavy/h1") == "down # "+reason+"\n" }, deadline, tick)
+			require.Zero(t, cli("--socket", d.socket, "quiesce", "heavy", "--reason", "swap").code)
+			r := cli("--socket", d.socket, "readmit", "heavy")
+			assert.NotZero(t, r.code)
+			assert.Contains(t, r.out+r.err, "heavy/h1: "+reason)
+			e.Reset()
+			r = cli("--socket", d.socket, "readmit", "heavy")
+			assert.Zero(t, r.code, r.out+r.err)
+			d.end(t)
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/config"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/socketdir"
 )
 
@@ -82,7 +83,8 @@ func TestG9_TheGateAwaitsTheFirstRound(t *testing.T) {
 	}
 	select {
 	case kind := <-waiting:
-		t.Fatalf("answered %d without evidence", kind)
+		guarantee.T(t).Errorf("answered %d without evidence", kind)
+		guarantee.T(t).FailNow()
 	case <-time.After(50 * time.Millisecond): // only makes the control sharper
 	}
 	release()

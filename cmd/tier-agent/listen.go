@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tier-agent/internal/config"
+	"tier-agent/internal/owner"
 )
 
 // listeners are the daemon's doors.
@@ -66,20 +67,29 @@ func (ls listeners) close() {
 // configuration.
 func listenUnix(key string, a config.UnixSocket) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(a.Path), 0o755); err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, unmade(key, a.Path, err)
 	}
 	if err := clearStale(a.Path); err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, unmade(key, a.Path, err)
 	}
 	ln, err := bindPrivate(a.Path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, unmade(key, filepath.Dir(a.Path), err)
 	}
 	if err := permit(key, a); err != nil {
 		_ = ln.Close()
 		return nil, err
 	}
 	return ln, nil
+}
+
+// unmade is the error of a socket that cannot be made. It names what is in the way, and
+// whose that is where it is a matter of permission.
+func unmade(key, path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%s: %w%s", key, err, owner.Hint(path))
+	}
+	return fmt.Errorf("%s: %w", key, err)
 }
 
 // bindPrivate makes the socket for its owner alone, so that there is no moment
@@ -121,7 +131,7 @@ func permit(key string, a config.UnixSocket) error {
 			return fmt.Errorf("%s.group: %w", key, err)
 		}
 		if err := os.Chown(a.Path, -1, gid); err != nil {
-			return fmt.Errorf("%s.group %s: %w", key, a.Group, err)
+			return fmt.Errorf("%s.group %s: %w: tier-agent's user has to be a member of it", key, a.Group, err)
 		}
 	}
 	if err := os.Chmod(a.Path, a.Mode); err != nil {

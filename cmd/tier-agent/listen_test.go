@@ -131,6 +131,14 @@ func TestAdminSocketWhereNoFolderCanBe(t *testing.T) {
 	assert.EqualError(t, err, "listen.admin: mkdir /proc/tier-agent: no such file or directory")
 }
 
+// The kernel refuses a root process nothing: package owner has a process that is refused.
+func TestASocketThatMayNotBeMadeSaysWhy(t *testing.T) {
+	folder := socketdir.New(t)
+	refused := &fs.PathError{Op: "mkdir", Path: "/x", Err: syscall.EACCES}
+	assert.ErrorContains(t, unmade("listen.admin", folder, refused), "listen.admin: mkdir /x: permission denied ("+folder+" belongs to ")
+	assert.EqualError(t, unmade("listen.admin", folder, syscall.EROFS), "listen.admin: read-only file system")
+}
+
 // What a killed tier-agent has left is replaced, what lives is left alone.
 //
 // Control: without the dial in clearStale, the second tier-agent took the

@@ -29,6 +29,7 @@ Anything else leaves the tier quiesced, and says why.`,
 	cmd.Flags().BoolVar(&c.KeepHold, "keep-hold", false, "leave those as they are, and open the rest")
 	cmd.Flags().BoolVar(&c.SetAddress, "set-address", false, "make HAProxy send to where evidence is taken, where the two differ")
 	cmd.Flags().StringVar(&c.Wait, "wait", "", "how long to wait for probes from before, such as 10s")
+	cmd.Flags().StringVar(&c.Confirm, "confirm", "", "how long HAProxy may take to show every server up, such as 2m; by default as long as its checks get further")
 	cmd.Flags().StringVar(&c.Without, "without", "", "do without these HAProxy instances, which are known to be gone (comma-separated)")
 	cmd.MarkFlagsMutuallyExclusive("take-hold", "keep-hold")
 	return cmd

@@ -19,6 +19,7 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/socketdir"
 )
 
@@ -64,9 +65,10 @@ func probed(name string, e *engine, path string, more ...string) string {
 		name, e.url, path, strings.Join(more, ""))
 }
 
+// reload takes it as it comes that something is closed.
 func (d *running) reload(t testing.TB) httpapi.Reload {
 	t.Helper()
-	r, err := d.client().Reload(t.Context())
+	r, err := d.client().Reload(t.Context(), true)
 	require.NoError(t, err)
 	return r
 }
@@ -115,8 +117,10 @@ func TestReloadTakesOverWhatHasChangedAndNothingElse(t *testing.T) {
 	r = d.reload(t)
 	assert.Equal(t, httpapi.Reload{
 		Outcome: admission.Done, Code: "ok", By: r.By, Seconds: r.Seconds,
-		Message: "the configuration has been read again: added new; changed heavy; removed old",
-		Added:   []string{"new"}, Changed: []string{"heavy"}, Removed: []string{"old"},
+		Message: "the configuration has been read again: added new; changed heavy; removed old; " +
+			"closed by it: heavy/s1 (its url or what is asked of it has changed), old/s1 (tier old is no longer in the file)",
+		Added: []string{"new"}, Changed: []string{"heavy"}, Removed: []string{"old"},
+		Closing: []string{"heavy/s1 (its url or what is asked of it has changed)", "old/s1 (tier old is no longer in the file)"},
 	}, r)
 	assert.Contains(t, r.By, fmt.Sprintf("(%d)", os.Getuid()))
 	// The answer comes when all have been probed.
@@ -159,8 +163,8 @@ func TestAProbeThatOutlivesItsTier(t *testing.T) {
 	r := d.reload(t)
 	assert.True(t, r.Unproven, "the budget is none")
 	assert.Equal(t, "the configuration has been read again: added heavy; not every server that is new or changed has been probed yet", r.Message)
-	assert.Equal(t, "down # probe_pending\n", d.poll("heavy/s1"))
-	assert.Zero(t, e.count("/green/health"), "the old probe is out")
+	assert.Equal(guarantee.T(t), "down # probe_pending\n", d.poll("heavy/s1"))
+	assert.Zero(guarantee.T(t), e.count("/green/health"), "the old probe is out")
 
 	f.tiers(t, probed("light", e, "light"))
 	d.reload(t)
@@ -186,13 +190,13 @@ func TestIntentsFollowTheirAddress(t *testing.T) {
 	require.NoError(t, err)
 	f.tiers(t, probed("heavy", e, "green"), light)
 	require.Equal(t, []string{"heavy"}, d.reload(t).Changed)
-	assert.Equal(t, "drain # quiesced\n", d.poll("heavy/s1"))
+	assert.Equal(guarantee.T(t), "drain # quiesced\n", d.poll("heavy/s1"))
 
 	f.tiers(t, light)
 	d.reload(t)
 	st, err := d.client().Status(t.Context())
 	require.NoError(t, err)
-	require.Len(t, st.Intents, 1)
+	require.Len(guarantee.T(t), st.Intents, 1)
 	assert.True(t, st.Intents[0].Orphan)
 
 	other := newEngine(t)
@@ -205,7 +209,7 @@ func TestIntentsFollowTheirAddress(t *testing.T) {
 
 	f.tiers(t, probed("heavy", e, "green"), light)
 	d.reload(t)
-	assert.Equal(t, "drain # quiesced\n", d.poll("heavy/s1"))
+	assert.Equal(guarantee.T(t), "drain # quiesced\n", d.poll("heavy/s1"))
 	s = cli("--socket", d.socket, "forget", "heavy")
 	assert.Equal(t, exitFailed, s.code)
 	assert.Contains(t, s.out, "admission quiesced, generation ")
@@ -282,9 +286,67 @@ func TestReloadsThatAreRefused(t *testing.T) {
 	assert.Equal(t, ok, d.check("/readyz/heavy"))
 
 	f.tiers(t, edited...)
-	assert.Equal(t, said{exitDone, "done: the configuration has been read again: changed heavy\n", ""}, verb())
+	// It would take the evidence from heavy, which serves.
+	closing := "heavy/s1 (its url or what is asked of it has changed)"
+	assert.Equal(t, said{exitFailed, "refused: the configuration stays as it was: what serves now would be closed: " + closing + "; quiesce that first, or say --accept-closing\n", ""}, verb())
+	var r httpapi.Reload
+	require.NoError(t, json.Unmarshal([]byte(verb("--json").out), &r))
+	assert.Equal(t, []any{admission.Refused, httpapi.CodeWouldClose, []string{closing}}, []any{r.Outcome, r.Code, r.Closing})
+	assert.Contains(t, d.samples(t), "tier_agent_config_last_reload_successful 0\n")
+	assert.Zero(t, e.count("/green/health"))
+	assert.Equal(t, ok, d.check("/readyz/heavy"))
+	assert.Equal(t, said{exitDone, "done: the configuration has been read again: changed heavy; closed by it: " + closing + "\n", ""}, verb("--accept-closing"))
 	assert.Contains(t, d.samples(t), "tier_agent_config_last_reload_successful 1\n")
 	assert.Equal(t, 1, e.count("/green/health"))
+	d.end(t)
+}
+
+// What serves nothing, or is there still, is no reason to refuse: a tier that is quiesced,
+// one that is renamed, one that is new, another interval.
+//
+// Control: with newcomers left out of Closes, the renamed one was refused.
+func TestReloadsThatCloseNothing(t *testing.T) {
+	e := newEngine(t)
+	f := newFile(t, probed("heavy", e, "blue"), probed("light", e, "light"))
+	d := f.start(t)
+	d.awaitReady(t, "heavy")
+	d.awaitReady(t, "light")
+	for _, tiers := range [][]string{
+		{strings.Replace(probed("heavy", e, "blue"), "timeout: 50s", "timeout: 40s", 1), probed("light", e, "light")},
+		{probed("heavier", e, "blue"), probed("light", e, "light")},
+		{probed("heavier", e, "blue"), probed("light", e, "light"), probed("new", e, "new")},
+	} {
+		f.tiers(t, tiers...)
+		s := cli("--socket", d.socket, "reload")
+		assert.Equal(t, exitDone, s.code, s.out)
+		assert.NotContains(t, s.out, "closed by it")
+	}
+	d.awaitReady(t, "heavier")
+	f.tiers(t, probed("heavier", e, "green"), probed("light", e, "light"), probed("new", e, "new"))
+	assert.Equal(t, exitFailed, cli("--socket", d.socket, "reload").code)
+	require.Equal(t, exitDone, cli("--socket", d.socket, "quiesce", "heavier", "--reason", "swap").code)
+	s := cli("--socket", d.socket, "reload")
+	assert.Equal(t, said{exitDone, "done: the configuration has been read again: changed heavier\n", ""}, s)
+	d.end(t)
+}
+
+// A start says what check-config remarks, and so does each reload.
+//
+// Control: with the call of remark taken out of serveOn or of replace, one was missing.
+func TestRemarksAreLogged(t *testing.T) {
+	e := newEngine(t)
+	f := newFile(t, probed("heavy", e, "blue"))
+	d := f.start(t)
+	d.awaitReady(t, "heavy")
+	said := func() int {
+		return strings.Count(d.log.String(), `"level":"WARN","msg":"a remark about the configuration","remark":"`+f.path+`:5:5: tiers[0]: no identity is compared: `)
+	}
+	assert.Equal(t, 1, said(), d.log.String())
+	d.reload(t)
+	assert.Equal(t, 2, said())
+	f.tiers(t, probed("heavy", e, "blue", ", identity: {id: m1}"))
+	assert.Equal(t, httpapi.CodeReloaded, d.reload(t).Code)
+	assert.Equal(t, 2, said(), "there is an identity")
 	d.end(t)
 }
 
@@ -329,7 +391,7 @@ func TestSIGHUPFromEndToEnd(t *testing.T) {
 
 	f.tiers(t, probed("heavy", e, "green"))
 	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGHUP))
-	d.awaitLog(t, `read again: changed heavy`)
+	d.awaitLog(t, `"level":"WARN","msg":"the configuration has been read again: changed heavy; closed by it: heavy/s1 (`)
 	assert.Regexp(t, `^RELOADING=1\nMONOTONIC_USEC=\d+\n$`, hears())
 	assert.Equal(t, "READY=1", hears())
 	assert.Equal(t, 1, e.count("/green/health"))

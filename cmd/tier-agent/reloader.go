@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
@@ -27,17 +29,22 @@ const problemsLogged = 20
 // reloader carries the configuration's file into the running daemon, whole or not
 // at all.
 type reloader struct {
+	model      *tier.Model
+	polls      *observe.Polls
 	controller *admission.Controller
 	monitor    *tier.Monitor
 	metrics    *httpapi.Metrics
-	watcher    *admission.Watcher
+	watcher    *observe.Watcher
 	board      *board
 	activated  *activations
 	log        *slog.Logger
 
-	mu    sync.Mutex               // held while a reload reads and replaces; protects the rest
-	cfg   *config.Config           // in force
-	found map[string]members.Found // in force, by tier
+	one sync.Mutex // held for one reload, and taken before mu: what is read first is in force first
+
+	mu     sync.Mutex               // held while a reload replaces; protects the rest
+	cfg    *config.Config           // in force
+	found  map[string]members.Found // in force, by tier
+	absent map[string][]absentee    // what each HAProxy was last seen to lack
 }
 
 // onSignal reloads at each SIGHUP until ctx ends.
@@ -47,17 +54,18 @@ func (r *reloader) onSignal(ctx context.Context, hangups <-chan os.Signal) error
 		case <-ctx.Done():
 			return nil
 		case <-hangups:
-			r.Reload(ctx, "SIGHUP")
+			r.Reload(ctx, "SIGHUP", true) // a signal cannot ask back
 		}
 	}
 }
 
-// Reload reads the file that serve was given and replaces what is in force. Then
-// it waits, no longer than start_budget and no longer than ctx, until every server
-// that is new or changed has been probed, and as long again until the state files say so.
-func (r *reloader) Reload(ctx context.Context, who string) httpapi.Reload {
+// Reload reads the file that serve was given and replaces what is in force, unless that
+// would close what serves now and acceptClosing does not say that it may. Then it waits,
+// no longer than start_budget and no longer than ctx, until every server that is new or
+// changed has been probed, and as long again until the state files say so.
+func (r *reloader) Reload(ctx context.Context, who string, acceptClosing bool) httpapi.Reload {
 	began := time.Now()
-	result, probed, budget := r.replace(ctx)
+	result, probed, budget := r.replace(ctx, acceptClosing)
 	if probed != nil {
 		select {
 		case <-probed:
@@ -86,14 +94,19 @@ func (r *reloader) Reload(ctx context.Context, who string) httpapi.Reload {
 	return result
 }
 
-func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <-chan struct{}, budget time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *reloader) replace(ctx context.Context, acceptClosing bool) (result httpapi.Reload, probed <-chan struct{}, budget time.Duration) {
+	r.one.Lock()
+	defer r.one.Unlock()
 	notify(r.log, daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
 	defer notify(r.log, daemon.SdNotifyReady)
 	defer func() { r.metrics.Reloaded(result.Outcome == admission.Done, time.Now()) }()
 
-	cfg, err := config.Load(r.cfg.File)
+	cfg, err := config.Load(r.cfg.File) // nobody else changes r.cfg
+	if err == nil && !acceptClosing {
+		r.watcher.Look(ctx) // what was drained by hand a moment ago is no reason to refuse
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var problems config.Problems
 	if errors.As(err, &problems) {
 		return invalid(r.cfg.File, problems), nil, 0
@@ -104,8 +117,15 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 	if keys := fixed(r.cfg, cfg); keys != nil {
 		return refused(httpapi.CodeNeedsRestart, "%s cannot be changed while tier-agent runs: restart it, or undo that", strings.Join(keys, ", ")), nil, 0
 	}
-	found := shown(cfg, r.watcher.Observed(), r.found)
-	changes, err := r.controller.Replace(ctx, specs(cfg, found))
+	found := shown(cfg, r.watcher.Views(), r.found)
+	next := specs(cfg, found)
+	closing := closes(r.board.model.Closes(next), r.watcher.Views())
+	if len(closing) > 0 && !acceptClosing {
+		result := refused(httpapi.CodeWouldClose, "what serves now would be closed: %s; quiesce that first, or say --accept-closing", brief(closing))
+		result.Closing = closing
+		return result, nil, 0
+	}
+	changes, err := r.controller.Replace(ctx, next)
 	switch {
 	case errors.Is(err, admission.ErrTierBusy):
 		return refused(httpapi.CodeReloadBusy, "%v; reload when it has ended", err), nil, 0
@@ -113,22 +133,75 @@ func (r *reloader) replace(ctx context.Context) (result httpapi.Reload, probed <
 		return refused(httpapi.CodeInvalidConfig, "%v", err), nil, 0
 	}
 	r.cfg, r.found = cfg, found
+	r.remark()
 	var names []string
 	for _, t := range cfg.Tiers {
 		names = append(names, t.Name)
 	}
 	// First the series, so that the first probe of a new tier counts.
 	r.metrics.SetTiers(names)
-	probed = r.monitor.Follow()
+	probed = r.follow()
 	r.board.follow(cfg)
 	r.watcher.Wake()
 	// Before the answer: a tier that has left has to appear anew when it comes back,
 	// whatever becomes of this process.
 	r.activated.save()
+	message := summary(changes)
+	if len(closing) > 0 {
+		message += "; closed by it: " + brief(closing)
+	}
 	return httpapi.Reload{
-		Outcome: admission.Done, Code: httpapi.CodeReloaded, Message: summary(changes),
-		Added: changes.Added, Removed: changes.Removed, Changed: changes.Changed,
+		Outcome: admission.Done, Code: httpapi.CodeReloaded, Message: message,
+		Added: changes.Added, Removed: changes.Removed, Changed: changes.Changed, Closing: closing,
 	}, probed, cfg.StartBudget
+}
+
+// follow probes what the model has now, and notes who is asked about it.
+func (r *reloader) follow() (probed <-chan struct{}) {
+	r.polls.SetNames(modelNames(r.model))
+	return r.monitor.Follow()
+}
+
+// modelNames are those of every tier and server.
+func modelNames(model *tier.Model) []string {
+	var all []string
+	for _, spec := range model.Specs() {
+		all = append(all, spec.Name)
+		for _, s := range spec.Servers {
+			all = append(all, s.FullName())
+		}
+	}
+	return all
+}
+
+// remark logs the remarks about the configuration in force.
+func (r *reloader) remark() {
+	for _, remark := range r.cfg.Remarks[:min(len(r.cfg.Remarks), problemsLogged)] {
+		r.log.Warn("a remark about the configuration", "remark", remark.String())
+	}
+	if more := len(r.cfg.Remarks) - problemsLogged; more > 0 {
+		r.log.Warn("there are more remarks about the configuration: see tier-agent check-config", "more", more)
+	}
+}
+
+// noteMissing logs what the configuration names and one HAProxy does not have, when that
+// is new.
+func (r *reloader) noteMissing(o observe.View) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	absent := missing(r.cfg, o.Servers)
+	if slices.Equal(absent, r.absent[o.Instance]) {
+		return
+	}
+	if r.absent == nil {
+		r.absent = map[string][]absentee{}
+	}
+	if r.absent[o.Instance] = absent; len(absent) == 0 {
+		r.log.Info("haproxy has all that the configuration names", "haproxy", o.Instance)
+		return
+	}
+	r.log.Warn("haproxy does not have all that the configuration names", "haproxy", o.Instance,
+		"missing", named(absent, o.Servers), "number", len(absent))
 }
 
 // fixed names the keys that differ and are read at a start alone.
@@ -186,7 +259,11 @@ func summary(c tier.Changes) string {
 func (r *reloader) report(result httpapi.Reload) {
 	attrs := []any{"outcome", result.Outcome, "code", result.Code, "by", result.By, "seconds", result.Seconds}
 	if result.Outcome == admission.Done {
-		r.log.Info(result.Message, attrs...)
+		level := slog.LevelInfo
+		if result.Closing != nil {
+			level = slog.LevelWarn
+		}
+		r.log.Log(context.Background(), level, result.Message, attrs...)
 		return
 	}
 	problems := []string{}

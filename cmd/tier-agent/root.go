@@ -144,11 +144,18 @@ Exit codes: 0 done, 1 refused or failed, 2 usage, 3 timed out.`,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("unknown verb %q; tier-agent --help lists them", args[0])
+				return unknownVerb(cmd, args[0])
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SuggestionsMinimumDistance: 2,
+	}
+	version := root.Flags().Bool("version", false, "print the version")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *version {
+			return a.printVersion()
+		}
+		return cmd.Help()
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
@@ -163,10 +170,35 @@ Exit codes: 0 done, 1 refused or failed, 2 usage, 3 timed out.`,
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(a.serve(), a.checkConfig(), a.version())
+	root.SetHelpCommand(help())
 	for _, cmd := range []*cobra.Command{a.status(), a.quiesce(), a.drain(), a.readmit(), a.invalidate(), a.forget(), a.reload()} {
 		root.AddCommand(interruptible(cmd))
 	}
 	return root
+}
+
+// help is cobra's own but for a verb that does not exist, which is a mistake.
+func help() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [VERB]",
+		Short: "Show what a verb does",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || about == cmd.Root() && len(rest) > 0 {
+				return unknownVerb(cmd.Root(), args[0])
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+func unknownVerb(root *cobra.Command, name string) error {
+	hint := ""
+	if near := root.SuggestionsFor(name); len(near) > 0 {
+		hint = " (did you mean " + strings.Join(near, " or ") + "?)"
+	}
+	return usage("unknown verb %q%s; tier-agent --help lists them", name, hint)
 }
 
 // socketFlag refuses to be set to nothing, which would be some other socket.
@@ -203,7 +235,7 @@ func list(names []string) string {
 func (a *app) client() *httpapi.Client {
 	c := httpapi.NewClient(a.socket)
 	c.Late = func() {
-		fmt.Fprintln(a.err, "tier-agent has not answered yet: it waits for its first round of probes (start_budget), is stopped, or hangs; still waiting")
+		fmt.Fprintln(a.err, "tier-agent has not answered yet at "+printable(a.socket)+": it waits for its first round of probes (start_budget), is stopped, or hangs; still waiting")
 	}
 	return c
 }

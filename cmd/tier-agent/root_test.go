@@ -32,13 +32,20 @@ func TestHelp(t *testing.T) {
 //
 // Controls: with Set of serverFlag or socketFlag accepting "", their rows were
 // asked of tier-agent, or failed otherwise; with reasons taken out of quiesce, its
-// rows were asked; without printable the escape sequence reached the terminal.
+// rows were asked; without printable the escape sequence reached the terminal; with
+// cobra's own help, help of an unknown verb was done.
 func TestUsageErrors(t *testing.T) {
 	f := newFakeAgent(t)
 	for _, c := range []struct{ args, says string }{
-		{"stauts", `unknown verb "stauts"; tier-agent --help lists them`},
+		{"stauts", `unknown verb "stauts" (did you mean status?); tier-agent --help lists them`},
+		{"re", `unknown verb "re" (did you mean readmit or reload?); tier-agent --help lists them`},
+		{"dance", `unknown verb "dance"; tier-agent --help lists them`},
+		{"help stauts", `unknown verb "stauts" (did you mean status?); tier-agent --help lists them`},
+		{"help dance now", `unknown verb "dance"; tier-agent --help lists them`},
+		{"status --version", `unknown flag: --version; see tier-agent status --help`},
+		{"--version now", `unknown verb "now"; tier-agent --help lists them`},
 		{"--bogus", `unknown flag: --bogus; see tier-agent --help`},
-		{"status now", `tier-agent status takes no arguments, not 1; see tier-agent status --help`},
+		{"status heavy light", `tier-agent status takes one tier or server at most, by its name; see tier-agent status --help`},
 		{"status --json=maybe", `invalid argument "maybe" for "--json" flag: strconv.ParseBool: parsing "maybe": invalid syntax; see tier-agent status --help`},
 		{"version now", `tier-agent version takes no arguments, not 1; see tier-agent version --help`},
 		{"check-config a.yaml", `tier-agent check-config takes no arguments, not 1; see tier-agent check-config --help`},
@@ -83,10 +90,12 @@ func TestUsageErrors(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	assert.Equal(t, said{exitDone, "tier-agent dev (" + runtime.Version() + ")\n", ""}, cli("version"))
-	var v map[string]string
-	require.NoError(t, json.Unmarshal([]byte(cli("version", "--json").out), &v))
-	assert.Equal(t, map[string]string{"version": "dev", "go": runtime.Version()}, v)
+	for _, version := range []string{"version", "--version"} {
+		assert.Equal(t, said{exitDone, "tier-agent dev (" + runtime.Version() + ")\n", ""}, cli(version))
+		var v map[string]string
+		require.NoError(t, json.Unmarshal([]byte(cli(version, "--json").out), &v))
+		assert.Equal(t, map[string]string{"version": "dev", "go": runtime.Version()}, v)
+	}
 }
 
 func TestSocketFromTheEnvironment(t *testing.T) {
@@ -114,7 +123,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 // Controls: TestLate in httpapi says when; without Late in client this panicked.
 func TestLateIsSaidOnStderr(t *testing.T) {
 	var out, errs strings.Builder
-	(&app{out: &out, err: &errs}).client().Late()
+	(&app{out: &out, err: &errs, socket: "/run/x.sock"}).client().Late()
 	assert.Empty(t, out.String())
-	assert.Equal(t, "tier-agent has not answered yet: it waits for its first round of probes (start_budget), is stopped, or hangs; still waiting\n", errs.String())
+	assert.Equal(t, "tier-agent has not answered yet at /run/x.sock: it waits for its first round of probes (start_budget), is stopped, or hangs; still waiting\n", errs.String())
 }

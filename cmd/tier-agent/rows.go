@@ -17,3 +17,11 @@ func quiesced(model *tier.Model) func(server string) bool {
 		return known && a.Quiesced
 	}
 }
+
+// up decides of which servers it is asked why they are down.
+func up(model *tier.Model) func(server string) bool {
+	return func(server string) bool {
+		a, known := model.Server([]byte(server))
+		return known && a.Up
+	}
+}

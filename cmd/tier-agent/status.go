@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tier-agent/internal/httpapi"
+	"tier-agent/internal/tier"
 )
 
 // statusTimeout is generous: the answer comes from memory.
@@ -20,14 +22,24 @@ const statusTimeout = 10 * time.Second
 
 func (a *app) status() *cobra.Command {
 	return &cobra.Command{
-		Use:   "status",
+		Use:   "status [TIER]",
 		Short: "Show every tier, server and HAProxy",
-		Args:  exactly(),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.showStatus(cmd.Context(), statusTimeout) },
+		Long: `Show every tier, server and HAProxy. With a TIER, or a server of one as
+"backend/server", only that is shown, and what holds for all.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && args[0] == "" {
+				return usage("%s takes one tier or server at most, by its name; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showStatus(cmd.Context(), strings.Join(args, ""), statusTimeout)
+		},
 	}
 }
 
-func (a *app) showStatus(ctx context.Context, timeout time.Duration) error {
+// showStatus shows what is about name, or all where it is "".
+func (a *app) showStatus(ctx context.Context, name string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	st, err := a.client().Status(ctx)
@@ -36,24 +48,31 @@ func (a *app) showStatus(ctx context.Context, timeout time.Duration) error {
 		return &exitError{code: exitTimedOut, err: fmt.Errorf("no answer at %s within %v: tier-agent still waits for its first round of probes (start_budget), or hangs", a.socket, timeout)}
 	case err != nil:
 		return err
-	case a.json:
+	}
+	if st, err = only(st, name); err != nil {
+		return err
+	}
+	if a.json {
+		for n := range st.Tiers {
+			st.Tiers[n].Servers = shownOf(st.Tiers[n], name)
+		}
 		return a.printJSON(st)
 	}
 	var out strings.Builder
-	printStatus(&out, st)
+	printStatus(&out, st, name)
 	_, err = io.WriteString(a.out, out.String())
 	return err
 }
 
-func printStatus(out io.Writer, st httpapi.Status) {
+func printStatus(out io.Writer, st httpapi.Status, name string) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TIER\tSERVER\tNEW REQUESTS\tSTATE\tREASON\tEVIDENCE\tAGE\tGENERATION\tHAPROXY")
 	for _, t := range st.Tiers {
 		fmt.Fprintf(w, "%s\t\t%s\t-\t%s\t%d of %d serving\t%s\t%s\t-\n",
-			t.Name, takes(t.Servers, t.Ready), t.Reason, t.Serving, len(t.Servers), age(t.AgeMS), t.Generation)
-		for _, s := range t.Servers {
+			t.Name, takes(t, t.Servers), t.Reason, t.Serving, len(t.Servers), age(t.AgeMS), t.Generation)
+		for _, s := range shownOf(t, name) {
 			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				s.Name, takes([]httpapi.ServerStatus{s}, s.Ready), s.State+left(s.Left), s.Reason, s.Evidence, age(s.AgeMS), s.Generation, states(s.HAProxy))
+				s.Name, takes(t, []httpapi.ServerStatus{s}), s.State+left(s.Left), s.Reason, s.Evidence, age(s.AgeMS), s.Generation, states(s))
 		}
 	}
 	_ = w.Flush()
@@ -70,16 +89,22 @@ func printStatus(out io.Writer, st httpapi.Status) {
 		if c := t.Closure; c != nil {
 			fmt.Fprintf(out, "%s is quiesced since %s by %s: %s\n", t.Name, c.Since.Format(time.RFC3339), c.Who, c.Reason)
 		}
-		for _, s := range t.Servers {
+		for _, s := range shownOf(t, name) {
 			if c := s.Closure; c != nil {
 				fmt.Fprintf(out, "%s is quiesced since %s by %s: %s\n", s.Name, c.Since.Format(time.RFC3339), c.Who, c.Reason)
 			}
 		}
 	}
+	for _, t := range st.Tiers {
+		printWiring(out, t, shownOf(t, name), st.HAProxy)
+	}
 	for _, h := range st.HAProxy {
 		line := fmt.Sprintf("haproxy %s: %s, pid %d, up %v", h.Instance, h.Version, h.PID, time.Duration(h.UptimeS)*time.Second)
 		if !h.Readable {
-			line = fmt.Sprintf("haproxy %s: %s", h.Instance, h.Error)
+			line = about(h.Instance, cmp.Or(h.Detail, h.Error))
+			if h.PID != 0 {
+				line += fmt.Sprintf("; last read %v ago", time.Duration(h.AgeMS)*time.Millisecond)
+			}
 		}
 		fmt.Fprintln(out, line)
 		for _, hold := range h.Holds {
@@ -145,15 +170,24 @@ func printIntents(out io.Writer, intents []httpapi.IntentStatus) {
 	}
 }
 
-// takes says whether new requests go to the servers: what tier-agent admits, and
-// HAProxy then sends nowhere, is not taken. An instance that cannot be read counts
-// as open, since nothing is known of it; the last column says so.
-func takes(servers []httpapi.ServerStatus, admitted bool) string {
+// takes says whether new requests go to the servers, by what each HAProxy does. One that
+// asks the gate sends to what is up there and ready, any other to whatever is up there. One
+// that cannot be read counts as doing what it is told.
+func takes(t httpapi.TierStatus, servers []httpapi.ServerStatus) string {
 	open := map[string]bool{} // by instance
+	admitted := false
+	refused := !t.Ready && t.Reason != tier.ReasonDown // the whole tier, by the gate
 	for _, s := range servers {
-		for instance, state := range s.HAProxy {
-			closed := strings.HasPrefix(state, "drain") || strings.HasPrefix(state, "maint") || state == "no such server"
-			open[instance] = open[instance] || s.Ready && !closed
+		told := s.Ready && !t.Quiesced
+		admitted = admitted || told
+		for instance := range s.HAProxy {
+			sends := told
+			if shown, read := s.Shown[instance]; read {
+				sends = shown.Takes && (!shown.Gated || told && !refused)
+			} else if s.HAProxy[instance] == "no such server" {
+				sends = false
+			}
+			open[instance] = open[instance] || sends
 		}
 	}
 	n := 0
@@ -163,12 +197,12 @@ func takes(servers []httpapi.ServerStatus, admitted bool) string {
 		}
 	}
 	switch {
-	case !admitted:
-		return "no"
-	case n == len(open):
+	case len(open) == 0 && admitted, n > 0 && n == len(open):
 		return "yes"
-	case n == 0:
+	case n == 0 && admitted:
 		return "no (haproxy)"
+	case n == 0:
+		return "no"
 	}
 	return fmt.Sprintf("on %d of %d", n, len(open))
 }
@@ -180,12 +214,17 @@ func age(ms *int64) string {
 	return (time.Duration(*ms) * time.Millisecond).String()
 }
 
-func states(of map[string]string) string {
-	if len(of) == 0 {
+// states is how each HAProxy has a server; of one that cannot be read the admin state
+// says so.
+func states(s httpapi.ServerStatus) string {
+	if len(s.HAProxy) == 0 {
 		return "-"
 	}
 	var all []string
-	for instance, state := range of {
+	for instance, state := range s.HAProxy {
+		if shown, read := s.Shown[instance]; read {
+			state = shown.State
+		}
 		all = append(all, instance+" "+state)
 	}
 	slices.Sort(all)

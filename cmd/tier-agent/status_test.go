@@ -31,12 +31,16 @@ func picture() httpapi.Status {
 				MinReady:  1, Needed: 1, Serving: 1, Servers: []httpapi.ServerStatus{
 					{
 						Readiness: httpapi.Readiness{Name: "heavy/h1", Ready: true, Reason: "identity_passed", Generation: "1.2.3", AgeMS: ms(1500)},
-						State:     "ready", Evidence: "identity_passed", Weight: 100, HAProxy: map[string]string{"edge": "ready", "core": "ready"},
+						State:     "ready", Evidence: "identity_passed", Weight: 100, HAProxy: map[string]string{"edge": "ready", "core": "unknown"},
+						Shown: map[string]httpapi.ShownStatus{"edge": {Takes: true, State: "up", Weight: 100, AgentCheck: "on", HealthCheck: "on", Asks: true}},
+						Asked: &httpapi.AskedStatus{AgentCheckMS: ms(200), HealthCheckMS: ms(900)},
 					},
 					{
 						Readiness: httpapi.Readiness{Name: "heavy/h2", Reason: "quiesced", Generation: "1.2.4", AgeMS: ms(61000)},
 						State:     "draining", Left: &httpapi.LeftStatus{Streams: 2, Queue: 1, Unknown: []string{"core"}}, Evidence: "identity_passed", Quiesced: true, Closure: &tier.Closure{Reason: "fan", Who: "bob(1001)", Since: closure.Since},
 						Weight: 100, HAProxy: map[string]string{"edge": "drain(forced)", "core": "unknown"},
+						Shown: map[string]httpapi.ShownStatus{"edge": {State: "drain(forced)", Weight: 100, AgentCheck: "on", HealthCheck: "on", Asks: true}},
+						Asked: &httpapi.AskedStatus{AgentCheckMS: ms(300), HealthCheckMS: ms(800)},
 					},
 				},
 			},
@@ -44,7 +48,7 @@ func picture() httpapi.Status {
 				Readiness: httpapi.Readiness{Name: "light", Reason: "quiesced", Generation: "1.5"}, Quiesced: true, Closure: closure,
 				MinReady: 1, Needed: 2, Members: &httpapi.MembersStatus{Backend: "light", LeftOut: 3}, Servers: []httpapi.ServerStatus{{
 					Readiness: httpapi.Readiness{Name: "light/l1", Reason: "quiesced", Generation: "1.5.6"},
-					State:     "quiesced", Evidence: "probe_pending", Quiesced: true, Weight: 80,
+					State:     "quiesced", Evidence: "probe_pending", Quiesced: true, Weight: 80, Asked: &httpapi.AskedStatus{},
 				}},
 			},
 			{
@@ -53,7 +57,7 @@ func picture() httpapi.Status {
 			},
 		},
 		HAProxy: []httpapi.HAProxyStatus{
-			{Instance: "edge", Readable: true, Version: "3.0.5", PID: 4711, UptimeS: 3725},
+			{Instance: "edge", Readable: true, Version: "3.0.5", PID: 4711, UptimeS: 3725, KeepsStateFile: true},
 			{Instance: "core", Error: "haproxy is unreachable: no such file or directory"},
 		},
 	}
@@ -68,6 +72,43 @@ func TestStatusTable(t *testing.T) {
 	golden(t, "status.txt", s.out)
 	for line := range bytes.Lines([]byte(s.out)) {
 		assert.Equal(t, string(bytes.TrimRight(line, " \n"))+"\n", string(line), "a blank at the end")
+	}
+}
+
+// Control: with the tiers of only not narrowed, all were shown; with shownOf left out of
+// the table, the other servers of the tier were.
+func TestStatusOfOne(t *testing.T) {
+	f := newFakeAgent(t)
+	f.status = picture()
+	f.status.Intents = []httpapi.IntentStatus{{Tier: "gone", Orphan: true, Who: "bob", Reason: "x"}, {Tier: "light", Orphan: true, Who: "bob", Reason: "x"}}
+	f.status.HAProxy[0].Holds = []string{"heavy/h1 is maint(forced)", "heavy/h11 is maint(forced)", "light/l1 is maint(forced)"}
+	rows := func(args ...string) (out string, first []string) {
+		s := f.cli(append([]string{"status"}, args...)...)
+		require.Equal(t, said{exitDone, s.out, ""}, s)
+		for line := range strings.Lines(s.out) {
+			first = append(first, strings.Join(strings.Fields(line)[:1], ""))
+		}
+		return s.out, first
+	}
+	out, first := rows("heavy")
+	assert.Equal(t, []string{"TIER", "heavy", "heavy/h1", "heavy/h2", "heavy/h2", "heavy", "haproxy", "held", "haproxy"}, first)
+	assert.Contains(t, out, "1 of 2 serving")
+	out, first = rows("heavy/h1")
+	assert.Equal(t, []string{"TIER", "heavy", "heavy/h1", "heavy", "haproxy", "held", "haproxy"}, first)
+	assert.Contains(t, out, "1 of 2 serving", "the tier is whole")
+	_, first = rows("gone")
+	assert.Equal(t, []string{"TIER", "haproxy", "haproxy", "gone"}, first)
+
+	var st httpapi.Status
+	out, _ = rows("heavy/h2", "--json")
+	require.NoError(t, json.Unmarshal([]byte(out), &st))
+	require.Len(t, st.Tiers, 1)
+	require.Len(t, st.Tiers[0].Servers, 1)
+	assert.Equal(t, "heavy/h2", st.Tiers[0].Servers[0].Name)
+	assert.Empty(t, st.Intents)
+
+	for name, hint := range map[string]string{"haevy": " (did you mean heavy?)", "heavy/h3": " (did you mean heavy/h1?)", "gine": " (did you mean gone?)", "other": ""} {
+		assert.Equal(t, said{exitFailed, "", "tier-agent: there is no tier or server \"" + name + "\"" + hint + "; tier-agent status lists them\n"}, f.cli("status", name))
 	}
 }
 
@@ -89,42 +130,90 @@ func TestStatusTimesOut(t *testing.T) {
 	ln, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	defer ln.Close()
-	err = (&app{socket: path}).showStatus(t.Context(), time.Millisecond)
+	err = (&app{socket: path}).showStatus(t.Context(), "", time.Millisecond)
 	var exit *exitError
 	require.ErrorAs(t, err, &exit)
 	assert.Equal(t, exitTimedOut, exit.code)
 	assert.EqualError(t, err, "no answer at "+path+" within 1ms: tier-agent still waits for its first round of probes (start_budget), or hangs")
 }
 
-// What tier-agent admits and HAProxy sends nowhere is not taken.
-//
-// Control: with admitted alone asked in takes, all of these were "yes" or "no".
+// Controls: with s.Ready alone asked in takes, each of these was "yes" or "no"; with the
+// gate left out, what it refuses was "yes".
 func TestTakes(t *testing.T) {
+	// Each state is an instance's: as HAProxy shows it, or "unknown".
 	of := func(ready bool, states ...string) httpapi.ServerStatus {
-		s := httpapi.ServerStatus{Readiness: httpapi.Readiness{Ready: ready}, HAProxy: map[string]string{}}
+		s := httpapi.ServerStatus{Readiness: httpapi.Readiness{Ready: ready}, HAProxy: map[string]string{}, Shown: map[string]httpapi.ShownStatus{}}
 		for i, state := range states {
-			s.HAProxy[string(rune('a'+i))] = state
+			instance := string(rune('a' + i))
+			s.HAProxy[instance] = state
+			if state != "unknown" && state != "no such server" {
+				s.Shown[instance] = httpapi.ShownStatus{Takes: state == "up", State: state}
+			}
 		}
 		return s
 	}
+	gate := func(s httpapi.ServerStatus) httpapi.ServerStatus {
+		for instance, shown := range s.Shown {
+			shown.Gated = true
+			s.Shown[instance] = shown
+		}
+		return s
+	}
+	var plain, open, few httpapi.TierStatus
+	open.Ready, few.Reason = true, "too_few_servers"
 	for _, c := range []struct {
-		servers  []httpapi.ServerStatus
-		admitted bool
-		want     string
+		tier    httpapi.TierStatus
+		servers []httpapi.ServerStatus
+		want    string
 	}{
-		{[]httpapi.ServerStatus{of(true)}, true, "yes"},
-		{[]httpapi.ServerStatus{of(true, "ready", "ready [config]")}, true, "yes"},
-		{[]httpapi.ServerStatus{of(true, "unknown")}, true, "yes"},
-		{[]httpapi.ServerStatus{of(true, "drain(forced)")}, true, "no (haproxy)"},
-		{[]httpapi.ServerStatus{of(true, "maint(forced,config)", "no such server")}, true, "no (haproxy)"},
-		{[]httpapi.ServerStatus{of(true, "maint(dns)+drain(forced)", "ready", "drain(inherited)")}, true, "on 1 of 3"},
-		{[]httpapi.ServerStatus{of(false, "ready")}, false, "no"},
-		// A tier is taken where one of its admitted servers is.
-		{[]httpapi.ServerStatus{of(true, "drain(forced)", "ready"), of(true, "ready", "ready")}, true, "yes"},
-		{[]httpapi.ServerStatus{of(true, "drain(forced)", "ready"), of(false, "ready", "ready")}, true, "on 1 of 2"},
-		{[]httpapi.ServerStatus{of(true, "drain(forced)"), of(false, "ready")}, true, "no (haproxy)"},
+		{plain, []httpapi.ServerStatus{of(true)}, "yes"},
+		{plain, []httpapi.ServerStatus{of(false)}, "no"},
+		{plain, []httpapi.ServerStatus{of(true, "up", "up")}, "yes"},
+		{plain, []httpapi.ServerStatus{of(true, "unknown")}, "yes"},
+		{plain, []httpapi.ServerStatus{of(false, "unknown")}, "no"},
+		{plain, []httpapi.ServerStatus{of(true, "drain(forced)")}, "no (haproxy)"},
+		{plain, []httpapi.ServerStatus{of(true, "down")}, "no (haproxy)"},
+		{plain, []httpapi.ServerStatus{of(true, "weight 0")}, "no (haproxy)"},
+		{plain, []httpapi.ServerStatus{of(true, "maint(forced,config)", "no such server")}, "no (haproxy)"},
+		{plain, []httpapi.ServerStatus{of(true, "maint(dns)+drain(forced)", "up", "drain(inherited)")}, "on 1 of 3"},
+		// HAProxy sends where it was not told to.
+		{plain, []httpapi.ServerStatus{of(false, "up")}, "yes"},
+		{plain, []httpapi.ServerStatus{of(false, "down")}, "no"},
+		{open, []httpapi.ServerStatus{gate(of(false, "up"))}, "no"},
+		{open, []httpapi.ServerStatus{gate(of(true, "up"))}, "yes"},
+		{few, []httpapi.ServerStatus{gate(of(true, "up"))}, "no (haproxy)"},
+		// A tier is taken where one of its servers is.
+		{plain, []httpapi.ServerStatus{of(true, "drain(forced)", "up"), of(true, "up", "up")}, "yes"},
+		{open, []httpapi.ServerStatus{gate(of(true, "drain(forced)", "up")), gate(of(false, "up", "up"))}, "on 1 of 2"},
 	} {
-		assert.Equal(t, c.want, takes(c.servers, c.admitted), "%+v", c.servers)
+		assert.Equal(t, c.want, takes(c.tier, c.servers), "%+v", c.servers)
+	}
+}
+
+func TestStatusSaysWhereHAProxyDoesOtherwise(t *testing.T) {
+	silent := httpapi.ShownStatus{Takes: true, State: "up", AgentCheck: "disabled", HealthCheck: "none"}
+	up, gated := silent, silent
+	up.Asks, gated.Gated = true, true
+	down := httpapi.ShownStatus{State: "down", Heard: "DOWN (agent); agent-check L7STS via agent : down (quiesced)"}
+	ready, not := httpapi.Readiness{Ready: true}, httpapi.Readiness{Reason: "identity_mismatch"}
+	for _, c := range []struct {
+		said  string
+		ready httpapi.Readiness
+		shown httpapi.ShownStatus
+		wired bool
+	}{
+		{"", ready, up, true},
+		{"", ready, silent, false},
+		{"", ready, gated, true},
+		{"does not ask tier-agent, and would go on getting requests if it were not ready; agent-check disabled, health check none there", ready, silent, true},
+		{"GETS REQUESTS and should not (identity_mismatch); agent-check disabled, health check none there", not, up, true},
+		{"GETS REQUESTS and should not (identity_mismatch); agent-check disabled, health check none there", not, silent, false},
+		{"is up and should not be (identity_mismatch): only the gate keeps requests out; agent-check disabled, health check none there", not, gated, true},
+		{"is down and should be up: DOWN (agent); agent-check L7STS via agent : down (quiesced)", ready, down, true},
+		{"", not, down, true},
+		{"has weight 0 and gets no requests", ready, httpapi.ShownStatus{State: "weight 0"}, true},
+	} {
+		assert.Equal(t, c.said, unlike(httpapi.TierStatus{}, httpapi.ServerStatus{Readiness: c.ready}, c.shown, c.wired))
 	}
 }
 

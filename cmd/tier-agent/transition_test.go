@@ -149,8 +149,8 @@ func TestTransitionsWithoutAResult(t *testing.T) {
 		{"not understood", refuse(400, `"tier" is missing`), exitUsage, `not a command: "tier" is missing`},
 		{"full", refuse(503, "it is full"), exitFailed, "it is full"},
 		{"panicked", refuse(500, "it failed inside"), exitFailed, "it failed inside"},
-		{"gone", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, exitFailed, "tier-agent closed the connection unread: nothing was begun"},
-		{"nothing", func(http.ResponseWriter, *http.Request) {}, exitFailed, "tier-agent went away before it had answered; look at tier-agent status before anything else"},
+		{"gone", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, exitFailed, "at SOCKET: tier-agent closed the connection unread: nothing was begun"},
+		{"nothing", func(http.ResponseWriter, *http.Request) {}, exitFailed, "at SOCKET: tier-agent went away before it had answered; look at tier-agent status before anything else"},
 		{"failed on the way", func(w http.ResponseWriter, _ *http.Request) {
 			_ = json.NewEncoder(w).Encode(httpapi.Event{Progress: &admission.Progress{}})
 			_ = json.NewEncoder(w).Encode(httpapi.Event{Error: "it failed inside"})
@@ -158,6 +158,7 @@ func TestTransitionsWithoutAResult(t *testing.T) {
 	} {
 		f := newFakeAgent(t)
 		f.answer = c.answer
+		c.says = strings.Replace(c.says, "SOCKET", f.path, 1)
 		assert.Equal(t, said{c.code, "", "tier-agent: " + c.says + "\n"}, f.cli("readmit", "heavy"), c.name)
 		s := f.cli("readmit", "heavy", "--json")
 		assert.Equal(t, said{c.code, errorJSON(t, c.says), "tier-agent: " + c.says + "\n"}, s, c.name)

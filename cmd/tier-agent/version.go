@@ -15,12 +15,14 @@ func (a *app) version() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  exactly(),
-		RunE: func(*cobra.Command, []string) error {
-			if a.json {
-				return a.printJSON(map[string]string{"version": version, "go": runtime.Version()})
-			}
-			_, err := fmt.Fprintf(a.out, "tier-agent %s (%s)\n", version, runtime.Version())
-			return err
-		},
+		RunE:  func(*cobra.Command, []string) error { return a.printVersion() },
 	}
+}
+
+func (a *app) printVersion() error {
+	if a.json {
+		return a.printJSON(map[string]string{"version": version, "go": runtime.Version()})
+	}
+	_, err := fmt.Fprintf(a.out, "tier-agent %s (%s)\n", version, runtime.Version())
+	return err
 }

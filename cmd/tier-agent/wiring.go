@@ -11,6 +11,7 @@ import (
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/spoe"
@@ -24,7 +25,7 @@ func specs(cfg *config.Config, found map[string]members.Found) []tier.Spec {
 	for _, t := range cfg.Tiers {
 		spec := tier.Spec{
 			Name: t.Name, MinReady: t.MinReady, ActivationMin: t.ActivationMin,
-			Identified:     t.Identity != nil || t.Metadata != nil && (len(t.Metadata.Fields) > 0 || t.Metadata.Same != ""),
+			Identified:     t.Identified(),
 			AgentWords:     t.Admission == config.AdmissionAgentCheck,
 			QuiescedHealth: t.QuiescedHealth,
 			Interval:       t.Probe.Interval, Jitter: t.Probe.Jitter, MaxAge: t.Probe.MaxAge,
@@ -157,7 +158,10 @@ func stateFiles(cfg *config.Config) map[string]string {
 
 // agentSource lets agent-check read the model: a server by "backend/server",
 // or a whole tier by its name.
-type agentSource struct{ model *tier.Model }
+type agentSource struct {
+	model *tier.Model
+	polls *observe.Polls
+}
 
 func (s agentSource) AgentState(name []byte) (agentcheck.State, bool) {
 	a, known := s.model.Server(name)
@@ -166,18 +170,27 @@ func (s agentSource) AgentState(name []byte) (agentcheck.State, bool) {
 			return agentcheck.State{}, false
 		}
 	}
-	return agentcheck.State{
-		Quiesced: a.Quiesced && !a.Up, Ready: a.Ready, Reason: a.Reason, Weight: a.Weight, AdminWords: a.AgentWords,
-	}, true
+	s.polls.Note(observe.AgentCheck, name, time.Now())
+	st := agentcheck.State{Quiesced: a.Quiesced && !a.Up, Ready: a.Ready || a.Up, Reason: a.Reason, AdminWords: a.AgentWords}
+	if a.TellWeight {
+		st.Weight = a.Weight
+	}
+	return st, true
 }
+
+func (s agentSource) Continues(begun []byte) bool { return s.model.Continues(begun) }
 
 // enoughFiles is twice the gate's own cap on connections.
 const enoughFiles = 8192
 
 // gateSource lets the SPOE gate read the model: a tier, one server of it, or all.
-type gateSource struct{ model *tier.Model }
+type gateSource struct {
+	model *tier.Model
+	polls *observe.Polls
+}
 
 func (s gateSource) SPOEVerdict(name, server []byte) (spoe.Verdict, bool) {
+	s.polls.Note(observe.Gate, name, time.Now())
 	switch {
 	case string(server) == spoe.AnyServer:
 		return verdict(s.model.Whole(name))
@@ -201,10 +214,10 @@ func gateKinds(kinds []spoe.Kind) (names []string) {
 	return names
 }
 
-func newGate(model *tier.Model, cfg config.SPOE, ready <-chan struct{}, metrics *httpapi.Metrics, log *slog.Logger) *spoe.Server {
+func newGate(source gateSource, cfg config.SPOE, ready <-chan struct{}, metrics *httpapi.Metrics, log *slog.Logger) *spoe.Server {
 	var counts *httpapi.GateMetrics
 	all, peer := gateCaps(log)
-	gate := spoe.NewServer(gateSource{model}, spoe.Options{
+	gate := spoe.NewServer(source, spoe.Options{
 		MaxConns: all, MaxConnsPerPeer: peer,
 		RetryAfter: cfg.RetryAfter, Ready: ready, Logger: log,
 		OnAnswers: func(k spoe.Kind, n int) { counts.Answered(k.String(), n) },

@@ -10,8 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/agentcheck"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 const wired = `
@@ -52,7 +54,7 @@ func TestSpecs(t *testing.T) {
 	assert.Equal(t, []any{2, 3, 30 * time.Second, time.Minute, "boot", "digest", "capacity"},
 		[]any{heavy.Rise, heavy.Fall, heavy.StartWindow, heavy.Ramp, heavy.Instance, heavy.SameField, heavy.WeightField})
 	assert.Equal(t, []string{"boot", "digest", "capacity"}, h1.Target.Metadata.Collect)
-	assert.Equal(t, []any{1, 1, time.Duration(0)}, []any{all[1].Rise, all[1].Fall, all[1].Ramp})
+	assert.Equal(t, []any{1, 2, time.Duration(0)}, []any{all[1].Rise, all[1].Fall, all[1].Ramp})
 	assert.Equal(t, &probe.Exercise{
 		Path: "/v1/completions", Body: []byte(`{"max_tokens":1}`), StatusMin: 200, StatusMax: 201, Answer: "text", Timeout: 3 * time.Second,
 	}, h1.Target.Exercise)
@@ -91,7 +93,7 @@ func TestSubject(t *testing.T) {
 		"a weight":         ", metadata: {path: /info, fields: {build: a}, weight: boot}",
 	} {
 		s := of("tiers: [{name: t, " + server + rest + "}]")
-		assert.Empty(t, subjects[s], "%s is as %s", name, subjects[s])
+		assert.Empty(guarantee.T(t), subjects[s], "%s is as %s", name, subjects[s])
 		subjects[s] = name
 	}
 	with := func(rest string) string { return of("tiers: [{name: t, " + server + rest + "}]") }
@@ -145,7 +147,7 @@ func TestExerciseSubjectAndManner(t *testing.T) {
 		assert.Empty(t, all[x], "%s is as %s", rest, all[x])
 		all[x] = rest
 		if subject {
-			assert.Empty(t, subjects[x.Subject], "%s is as %s", rest, subjects[x.Subject])
+			assert.Empty(guarantee.T(t), subjects[x.Subject], "%s is as %s", rest, subjects[x.Subject])
 			subjects[x.Subject] = rest
 		} else {
 			assert.Equal(t, plain.Exercise.Subject, x.Subject, rest)
@@ -159,7 +161,7 @@ func TestExerciseSubjectAndManner(t *testing.T) {
 func TestAgentSource(t *testing.T) {
 	model, err := tier.New(specs(configure(t, wired), nil), time.Now)
 	require.NoError(t, err)
-	source := agentSource{model}
+	source := agentSource{model, new(observe.Polls)}
 	state, known := source.AgentState([]byte("b/h1"))
 	assert.True(t, known)
 	assert.Equal(t, agentcheck.State{Reason: "probe_pending", Weight: 80, AdminWords: true}, state)
@@ -169,9 +171,12 @@ func TestAgentSource(t *testing.T) {
 	_, err = model.Close(tier.Target{Tier: "heavy"}, tier.Closure{})
 	require.NoError(t, err)
 	state, _ = source.AgentState([]byte("b/h2"))
-	assert.True(t, state.Quiesced)
+	assert.True(guarantee.T(t), state.Quiesced)
 	_, known = source.AgentState([]byte("b/h3"))
 	assert.False(t, known)
+	for begun, want := range map[string]bool{"": true, "b/h": true, "b/h1": false, "b/h1 ": false, "b/h3": false, "heav": true, "heavy": false} {
+		assert.Equal(t, want, source.Continues([]byte(begun)), "%q", begun)
+	}
 }
 
 // A process that may not have many files gives the gate a part of them.

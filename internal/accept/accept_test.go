@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // How a loop ends is tested where it serves, in agentcheck and spoe; this is what
@@ -23,6 +25,6 @@ func TestLoopKeepsNoListener(t *testing.T) {
 		cancel()
 		require.NoError(t, l.Serve(ctx, ln, func(net.Conn, *sync.WaitGroup) {}))
 	}
-	assert.Empty(t, l.listeners)
+	assert.Empty(guarantee.T(t), l.listeners)
 	assert.False(t, l.IsClosing())
 }

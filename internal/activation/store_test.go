@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 func names(all ...string) func() []string { return func() []string { return all } }
@@ -39,7 +41,7 @@ func TestWhatIsSavedIsThereAfterAStart(t *testing.T) {
 
 	s = open(t, dir)
 	for name, want := range map[string]bool{"a": true, "b": true, "c": true, "d": false, "": false} {
-		assert.Equal(t, want, s.Has(name), name)
+		assert.Equal(guarantee.T(t), want, s.Has(name), name)
 	}
 	require.NoError(t, s.Save(names("b")))
 	s = open(t, dir)
@@ -84,7 +86,7 @@ func TestG9_AFileThatCannotBeReadDelaysNoTier(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnknown, what)
 		assert.ErrorContains(t, err, path+": ")
 		assert.ErrorContains(t, err, "stop tier-agent and remove it")
-		assert.True(t, s.Has("a"), what)
+		assert.True(guarantee.T(t), s.Has("a"), what)
 
 		require.NoError(t, s.Save(names()), what)
 		s = open(t, dir)
@@ -115,7 +117,7 @@ func TestWhatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	require.ErrorIs(t, s.Save(names("a", "b")), ErrNotDurable)
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	require.NoError(t, s.Save(names("a")), "as before, but nobody knows what is there")
-	assert.True(t, open(t, dir).Has("a"))
+	assert.True(guarantee.T(t), open(t, dir).Has("a"))
 }
 
 // The last Save to return has asked last: an older answer never stands over a
@@ -148,5 +150,5 @@ func TestSavesTakeTurns(t *testing.T) {
 	}
 	close(answer)
 	wg.Wait()
-	assert.True(t, open(t, dir).Has("b"))
+	assert.True(guarantee.T(t), open(t, dir).Has("b"))
 }

@@ -63,9 +63,11 @@ func (r *run) kept(ctx context.Context) string {
 	if r.o.Watcher == nil || len(names) == 0 {
 		return ""
 	}
-	r.o.Watcher.lookAt(ctx, func(name string) bool { return slices.Contains(names, name) })
+	r.waits("HAProxy (%s) to show it, and its server-state file to be written", strings.Join(names, ", "))
+	r.o.Watcher.LookAt(ctx, func(name string) bool { return slices.Contains(names, name) })
+	r.judge()
 	said := ""
-	for _, o := range r.o.Watcher.Observed() {
+	for _, o := range r.o.Watcher.Views() {
 		if o.StateFile != "" && slices.Contains(names, o.Instance) {
 			said += "; the server-state file of haproxy " + o.Instance + " is " + o.StateFile
 		}

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"tier-agent/internal/observe"
+	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -29,7 +30,8 @@ type comparison struct {
 // There must be a Watcher.
 func (c *Controller) Compare(ctx context.Context) {
 	c.o.Watcher.Look(ctx)
-	for _, o := range c.o.Watcher.Observed() {
+	c.judge()
+	for _, o := range c.o.Watcher.Views() {
 		c.compare(ctx, o)
 	}
 }
@@ -37,14 +39,14 @@ func (c *Controller) Compare(ctx context.Context) {
 // compare holds the addresses that one HAProxy sends to against those that
 // evidence is about (G11), and tells the model. A name that does not resolve is
 // compared with nothing, as no probe of it can pass either.
-func (c *Controller) compare(ctx context.Context, o Observed) {
+func (c *Controller) compare(ctx context.Context, o observe.View) {
 	version := c.o.Model.Version()
 	wrong := map[string]string{}
 	for _, spec := range c.o.Model.Specs() {
 		for _, s := range spec.Servers {
-			if at, known := o.Addresses[s.FullName()]; known && !s.Separate && at.IsValid() {
-				if _, may := besides(aboutOf(ctx, s), at); may {
-					wrong[s.FullName()] = at.String()
+			if shown, known := o.Servers[s.FullName()]; known {
+				if to, _ := sendsElsewhere(ctx, s, shown); to != "" {
+					wrong[s.FullName()] = to
 				}
 			}
 		}
@@ -81,6 +83,29 @@ func (c *Controller) anywhere(name string) bool {
 	return false
 }
 
+// A HAProxy that sends to a unix socket, or to the port that its client has come to, shows
+// neither.
+const unshown = "an address that it does not show (a unix socket?)"
+
+// sendsElsewhere says where a HAProxy sends a server's requests, and where evidence may be
+// from instead; empty where that is the same address. What cannot be compared differs, and
+// a server that has no address now sends nowhere.
+func sendsElsewhere(ctx context.Context, s tier.ServerSpec, shown observe.Server) (to, from string) {
+	at := shown.Address
+	switch {
+	case s.Separate, !at.IsValid() && (shown.Resolving || shown.Spare):
+		return "", ""
+	case !at.IsValid():
+		return unshown, s.Target.Address()
+	case s.Target.Unix():
+		return at.String(), s.Target.Address()
+	}
+	if other, may := besides(aboutOf(ctx, s), at); may {
+		return at.String(), other.String()
+	}
+	return "", ""
+}
+
 // besides finds an address that evidence may be about although HAProxy sends to another.
 // Each probe of a name that has several goes to one of them, and none says to which. One
 // of each family is let pass: that is how the names of most hosts are.
@@ -100,18 +125,22 @@ func aboutOf(ctx context.Context, s tier.ServerSpec) []netip.AddrPort {
 	if s.Address.IsValid() {
 		return []netip.AddrPort{s.Address}
 	}
-	return probedAt(ctx, s.Target.URL)
+	return probedAt(ctx, s.Target)
 }
 
-// probedAt are the addresses that a probe of the URL may reach.
-func probedAt(ctx context.Context, u *url.URL) []netip.AddrPort {
-	port, _ := strconv.ParseUint(portOf(u), 10, 16) // the configuration has checked it
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
+// probedAt are the addresses that a probe of the target may reach; none of a unix socket.
+func probedAt(ctx context.Context, t probe.Target) []netip.AddrPort {
+	if t.Unix() {
+		return nil
+	}
+	host, digits, _ := net.SplitHostPort(t.Address())
+	port, _ := strconv.ParseUint(digits, 10, 16) // the configuration has checked it
+	if ip, err := netip.ParseAddr(host); err == nil {
 		return []netip.AddrPort{netip.AddrPortFrom(ip.Unmap(), uint16(port))}
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpWithin)
 	defer cancel()
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil
 	}
@@ -120,13 +149,6 @@ func probedAt(ctx context.Context, u *url.URL) []netip.AddrPort {
 		all[n] = netip.AddrPortFrom(ip.Unmap(), uint16(port))
 	}
 	return all
-}
-
-func portOf(u *url.URL) string {
-	if given := u.Port(); given != "" {
-		return given
-	}
-	return map[string]string{"http": "80", "https": "443"}[strings.ToLower(u.Scheme)]
 }
 
 // sameAddress refuses a readmit of servers that HAProxy sends elsewhere, or
@@ -157,9 +179,6 @@ func (r *run) elsewhereOn(ctx context.Context, i *runtimeapi.Instance, setAddres
 	var wrong []string
 	tables := map[string]runtimeapi.ServersState{}
 	for _, s := range r.servers {
-		if s.Separate {
-			continue
-		}
 		table, read := tables[s.Backend]
 		if !read {
 			var err error
@@ -168,21 +187,31 @@ func (r *run) elsewhereOn(ctx context.Context, i *runtimeapi.Instance, setAddres
 			}
 			tables[s.Backend] = table
 		}
-		row, _ := table.Find(s.Backend, s.Name)
-		at, probed := row.At(), aboutOf(ctx, s)
-		from, may := besides(probed, at)
-		if !at.IsValid() || !may {
+		row, known := table.Find(s.Backend, s.Name)
+		if !known {
+			continue
+		}
+		to, from := sendsElsewhere(ctx, s, observe.ServerOf(row, false))
+		if to == "" {
 			continue
 		}
 		// A name with several addresses is no answer to where HAProxy should send.
-		if _, several := besides(probed, probed[0]); setAddress && !several {
-			to := probed[0]
-			if _, err := i.SetAddress(ctx, s.Backend, s.Name, to.Addr().String(), int(to.Port())); err != nil {
+		if probed := aboutOf(ctx, s); setAddress && to != unshown && only(probed) {
+			if _, err := i.SetAddress(ctx, s.Backend, s.Name, probed[0].Addr().String(), int(probed[0].Port())); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		wrong = append(wrong, fmt.Sprintf("%s: haproxy %s sends to %s, evidence is from %s", s.FullName(), i.Name(), at, from))
+		wrong = append(wrong, fmt.Sprintf("%s: haproxy %s sends to %s, evidence is from %s", s.FullName(), i.Name(), to, from))
 	}
 	return wrong, nil
+}
+
+// only reports whether probes reach one address alone, or one of each family.
+func only(probed []netip.AddrPort) bool {
+	if len(probed) == 0 {
+		return false
+	}
+	_, several := besides(probed, probed[0])
+	return !several
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -20,7 +22,7 @@ type Options struct {
 	Monitor *tier.Monitor
 	HAProxy *runtimeapi.Set
 	// Watcher is what the HAProxies last showed; may be nil.
-	Watcher *Watcher
+	Watcher Watcher
 	// HardStopAfter is how long old workers of each HAProxy may live.
 	HardStopAfter map[string]time.Duration
 	// Store keeps the intents.
@@ -35,8 +37,9 @@ type Options struct {
 	// invalidation before it is refused. A routine probe of a healthy engine
 	// ends within it, one that hangs does not. Default 250 ms.
 	Settle time.Duration
-	// Confirm is how long HAProxy may take to show a readmitted server up: a
-	// few check intervals. Default 10 s.
+	// Confirm is how long HAProxy may take to show a readmitted server up without its
+	// checks getting any further: more than one interval of theirs, which HAProxy does
+	// not show. Default 65 s.
 	Confirm time.Duration
 	// Queue is how long a quiesce waits for the queues on its servers to empty.
 	// Default 5 s.
@@ -44,6 +47,24 @@ type Options struct {
 	// Poll is the time between two reads of HAProxy while waiting. Default
 	// 200 ms.
 	Poll time.Duration
+	// Grace is how long a drain goes on while HAProxy cannot be read, where that may
+	// pass: a reload takes seconds. One that hangs is waited for. Default 10 s.
+	Grace time.Duration
+	// Lives reports whether a master of HAProxy's still runs, judged from beside now,
+	// which does; known is false where that cannot be told. Default: by /proc.
+	Lives func(m, now intent.Master) (lives, known bool)
+	// Silence is how long a transition may go on without a word. Default 5 s.
+	Silence time.Duration
+}
+
+// Watcher tells what the HAProxies last showed; see package observe.
+type Watcher interface {
+	Views() []observe.View
+	// Look reads every instance now, LookAt those that are wanted.
+	Look(context.Context)
+	LookAt(ctx context.Context, wanted func(instance string) bool)
+	// Wake has the instances read soon.
+	Wake()
 }
 
 // Controller runs the transitions. It is safe for concurrent use.
@@ -52,14 +73,19 @@ type Controller struct {
 	intents intents
 	closing closings
 
-	replacing sync.Mutex // held while the model is replaced
+	replacing sync.Mutex         // held while the model is replaced
+	judging   sync.Mutex         // held while views are read and the model is told what they show; protects the next
+	judged    map[string]process // whose view was told last, by instance
 
 	mu         sync.Mutex // protects the rest
 	lanes      map[string]*lane
 	notes      map[tier.Target]string // what a start found half done
 	complaints map[string]string      // what reconciling has complained about last
 	leftovers  map[place]leftover     // our drains that a reload may bring back
+	masters    map[string]succession  // by instance
 	names      map[place]process      // whose agent-check sends the server's own name
+	// exposed is since when a server is sent requests that it should not get.
+	exposed map[place]time.Time
 	// elsewhere are the servers that each instance sends to another address than the
 	// probes.
 	elsewhere map[string]comparison
@@ -78,9 +104,14 @@ const betweenTries = 1500 * time.Millisecond
 // New returns a controller of the model's tiers.
 func New(o Options) *Controller {
 	o.Settle = or(o.Settle, 250*time.Millisecond)
-	o.Confirm = or(o.Confirm, 10*time.Second)
+	o.Confirm = or(o.Confirm, 65*time.Second)
 	o.Queue = or(o.Queue, 5*time.Second)
 	o.Poll = or(o.Poll, 200*time.Millisecond)
+	o.Grace = or(o.Grace, 10*time.Second)
+	o.Silence = or(o.Silence, 5*time.Second)
+	if o.Lives == nil {
+		o.Lives = lives
+	}
 	if o.Ended == nil {
 		o.Ended = func(Result) {}
 	}
@@ -94,6 +125,9 @@ func New(o Options) *Controller {
 		complaints: map[string]string{},
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
+		masters:    map[string]succession{},
+		exposed:    map[place]time.Time{},
+		judged:     map[string]process{},
 		elsewhere:  map[string]comparison{},
 	}
 }
@@ -109,6 +143,7 @@ func or(d, otherwise time.Duration) time.Duration {
 type run struct {
 	*Controller
 	Result
+	voice
 	began   time.Time
 	spec    tier.Spec
 	servers []tier.ServerSpec // those that the transition covers
@@ -116,15 +151,24 @@ type run struct {
 	mine    *transition
 	maint   map[place]bool                  // where an opening has ended somebody's maintenance
 	held    map[place]runtimeapi.AdminState // what a readmit leaves as somebody else has it
+	// tracking are the backends of each HAProxy that have servers which track the drained ones.
+	tracking map[string][]string
 }
 
-// do runs one transition in its tier's lane and reports how it ended. What check
-// refuses never comes there: it must not end a readmit.
-func (c *Controller) do(ctx context.Context, verb Verb, target tier.Target, check func(*run) *Result, body func(context.Context, *run) Result) Result {
-	r := &run{Controller: c, Result: Result{Verb: verb, Target: target}, began: time.Now()}
+// do runs one transition in its tier's lane, tells its progress and reports how it
+// ended. What check refuses never comes there: it must not end a readmit.
+func (c *Controller) do(ctx context.Context, verb Verb, target tier.Target, progress func(Progress), check func(*run) *Result, body func(context.Context, *run) Result) Result {
+	r := newRun(c, verb, target, progress)
+	stop := r.voice.start(c.o.Silence)
 	result := c.inLane(ctx, r, check, body)
+	stop()
 	c.report(result)
 	return result
+}
+
+func newRun(c *Controller, verb Verb, target tier.Target, progress func(Progress)) *run {
+	now := time.Now()
+	return &run{Controller: c, Result: Result{Verb: verb, Target: target}, began: now, voice: voice{tell: progress, since: now}}
 }
 
 func (c *Controller) inLane(ctx context.Context, r *run, check func(*run) *Result, body func(context.Context, *run) Result) Result {
@@ -134,7 +178,8 @@ func (c *Controller) inLane(ctx context.Context, r *run, check func(*run) *Resul
 	}
 	lane := c.lane(r.Target.Tier)
 	var err error
-	if ctx, r.mine, err = lane.enter(ctx, r.Verb); err != nil {
+	r.waits("other commands of %s to end", r.Target)
+	if ctx, r.mine, err = lane.enter(ctx, r.Verb, r.Target); err != nil {
 		return r.refuse(CodeBusy, "%v; nothing was changed", err)
 	}
 	defer lane.leave(r.mine)

@@ -1,8 +1,11 @@
 package admission
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,11 +13,13 @@ import (
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
-// Control: with the write left out where the record is the same although the last
+// Controls: with the write left out where the record is the same although the last
 // one was lost (in phase and in change), the second readmit opened HAProxy; with
-// rewrite taken out of Reconcile, the disk never got what it had missed.
+// rewrite taken out of Reconcile, the disk never got what it had missed; without the
+// look at second in also, the message ended in %!w(<nil>).
 func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	l := newLab(t)
 	l.watching(t)
@@ -24,6 +29,7 @@ func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	assert.Equal(t, CodeNotDurable, r.Code)
 	assert.Contains(t, r.Message, "a restart of tier-agent would forget it: the intents cannot be written: ")
 	assert.NotContains(t, r.Message, "\n")
+	assert.NotContains(t, r.Message, "%!")
 	l.shut(t)
 	l.journal.clear()
 	for _, attempt := range []string{"first", "second"} {
@@ -35,7 +41,7 @@ func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	l.turn(t)
 	r = l.readmit(t, llm)
 	assert.Equal(t, CodeNotDurable, r.Code, "also after the reconciler has tried to write")
-	assert.Empty(t, l.journal.with("set server"), "nothing was opened")
+	assert.Empty(guarantee.T(t), l.journal.with("set server"), "nothing was opened")
 	l.shut(t)
 	l.turn(t)
 	assert.Equal(t, unwritten, l.intentOf(t, llm).Note)
@@ -48,8 +54,29 @@ func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	assert.Equal(t, intent.Quiesced, st.Phase)
 	assert.Equal(t, []intent.Record{st.Record}, l.onDisk(t))
 	next := l.afterKill(t)
-	assert.True(t, next.closed(t, llm))
+	assert.True(guarantee.T(t), next.closed(t, llm))
 	assert.Equal(t, Done, next.readmit(t, llm).Outcome)
+}
+
+// Control: without durable's about there was a complaint at each look, since the text had
+// the name of a temporary file.
+func TestAFolderThatCannotBeWrittenIsComplainedOfOnce(t *testing.T) {
+	var log bytes.Buffer
+	l := newLab(t, func(o *Options, _ *runtimeapi.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	l.watching(t)
+	mended := l.breakDisk(t)
+	l.quiesce(t, llm, "swap")
+	said := func() int { return strings.Count(log.String(), `msg="the intents cannot be written"`) }
+	for range 3 {
+		l.turn(t)
+	}
+	assert.Equal(t, 1, said(), log.String())
+	mended()
+	l.turn(t)
+	l.breakDisk(t)
+	l.readmit(t, llm)
+	l.turn(t)
+	assert.Equal(t, 2, said(), "and again when it is new again: %s", log.String())
 }
 
 // The disk is full for the one write and has room at the next: then all is
@@ -61,7 +88,7 @@ func TestAQuiesceThatIsWrittenInTheEndIsDone(t *testing.T) {
 	require.NoError(t, os.Remove(l.hap2.path)) // or both would mend it
 	r := l.Quiesce(t.Context(), QuiesceRequest{Target: llm, Reason: "swap", Without: []string{"hap2"}})
 	assert.Equal(t, Done, r.Outcome, r.Message)
-	assert.Len(t, l.onDisk(t), 1)
+	assert.Len(guarantee.T(t), l.onDisk(t), 1)
 }
 
 // Whoever opens, and wherever the disk fails him: nothing is open that the disk
@@ -104,12 +131,12 @@ func TestNothingIsOpenThatTheDiskSaysIsClosed(t *testing.T) {
 				}
 				assert.NotEqual(t, Done, r.Outcome, r.Message)
 				assert.Equal(t, CodeNotDurable, r.Code, r.Message)
-				assert.True(t, l.closed(t, llm))
+				assert.True(guarantee.T(t), l.closed(t, llm))
 				assert.Equal(t, "swap", r.Closure.Reason)
 				l.turn(t)
 				l.shut(t)
 				mended()
-				assert.True(t, l.afterKill(t).closed(t, llm))
+				assert.True(guarantee.T(t), l.afterKill(t).closed(t, llm))
 				l.turn(t)
 				assert.Equal(t, intent.Quiesced, l.intentOf(t, llm).Phase)
 				assert.Equal(t, l.intents.store.All(), l.onDisk(t))
@@ -135,7 +162,7 @@ func TestAnIntentThatMayBeGoneFromTheDiskIsWrittenAgain(t *testing.T) {
 	require.Empty(t, l.onDisk(t))
 	l.intents.store = l.intents.store.(*forgetful).Store
 	l.turn(t)
-	assert.True(t, l.afterKill(t).closed(t, llm))
+	assert.True(guarantee.T(t), l.afterKill(t).closed(t, llm))
 }
 
 // forgetful says of a Drop that it failed, and the disk has it all the same;
@@ -186,7 +213,7 @@ func TestAnIntentThatWasChangedMeanwhileStaysClosed(t *testing.T) {
 			assert.Equal(t, CodeMoved, r.Code)
 			assert.Contains(t, r.Message, "the intent has been changed by somebody else")
 			l.shut(t)
-			assert.Len(t, l.onDisk(t), 1)
+			assert.Len(guarantee.T(t), l.onDisk(t), 1)
 		})
 	}
 }

@@ -1,14 +1,13 @@
 package admission
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -30,7 +29,7 @@ type DrainRequest struct {
 // counting anew. At its timeout, and when ctx ends, the target stays quiesced.
 func (c *Controller) Drain(ctx context.Context, d DrainRequest) Result {
 	check := func(*run) *Result { return nil }
-	return c.do(ctx, VerbDrain, d.Target, check, func(ctx context.Context, r *run) Result {
+	return c.do(ctx, VerbDrain, d.Target, d.Progress, check, func(ctx context.Context, r *run) Result {
 		if d.Timeout <= 0 {
 			return r.refuse(CodeInvalid, "timeout %v: give a positive duration, such as 10m", d.Timeout)
 		}
@@ -53,9 +52,12 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 	defer cancel()
 	var last reading
 	var tried time.Time // when a connection was last seen tried again
+	readable := time.Now()
+	var behind *hidden
 	for zeros := 0; ; {
 		began := time.Now()
-		now := r.left(waiting)
+		// What ends the drain has looked at all there is.
+		now := r.left(waiting, zeros > 0 || last.loads == nil)
 		switch {
 		// By the clock as well: a read meets the deadline before the context ends.
 		case waiting.Err() == nil && time.Now().Before(deadline):
@@ -73,13 +75,28 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 			if zeros++; now.err != nil || now.left > 0 {
 				zeros = 0
 			}
-			if d.Progress != nil {
-				d.Progress(Progress{Seconds: time.Since(r.began).Seconds(), HAProxy: now.loads})
+			if now.err == nil {
+				readable = began
+			}
+			if behind = nil; zeros >= zeroReads && !now.trying && !d.IgnoreOldWorkers {
+				behind = r.hidden(waiting)
+			}
+			r.waits("%s", now.wanted(behind))
+			if behind != nil {
+				for n := range now.loads {
+					if now.loads[n].Instance == behind.instance {
+						now.loads[n].Hidden = behind.String()
+					}
+				}
+			}
+			r.say(Progress{HAProxy: now.loads})
+			if refused := r.hopeless(now.err, readable); refused != nil {
+				return *refused
 			}
 		case last.loads == nil:
 			last = now // cut short, but it says which HAProxy was waited for
 		}
-		if zeros >= zeroReads && !last.trying {
+		if zeros >= zeroReads && !last.trying && (behind == nil || behind.unseen()) {
 			break
 		}
 		select {
@@ -87,14 +104,35 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 			if ctx.Err() != nil {
 				return r.stopped(ctx, d.Target.String()+" stays quiesced")
 			}
-			return r.end(TimedOut, CodeDrainTimeout, "after %v %s; %s stays quiesced", d.Timeout, last.leftover(), d.Target)
+			left := last.leftover()
+			if behind != nil {
+				left = behind.String()
+			}
+			return r.end(TimedOut, CodeDrainTimeout, "after %v %s; %s stays quiesced", d.Timeout, left, d.Target)
 		case <-time.After(r.o.Poll):
 		}
+	}
+	if behind != nil {
+		return r.refuse(CodeReloaded, "%v; look there, or say --ignore-old-workers; %s stays quiesced", behind, d.Target)
 	}
 	if reloaded := r.unseen(last.loads, pids); reloaded != "" && !d.IgnoreOldWorkers {
 		return r.refuse(CodeReloaded, "haproxy %s was reloaded: its old worker may still run streams of %s, and without its master's socket (master in the configuration) that cannot be seen; look there, or say --ignore-old-workers", reloaded, d.Target)
 	}
 	return r.end(Done, CodeOK, "%s is drained: no stream and no queued request in %d reads of %s%s%s", d.Target, zeroReads, plural(len(last.loads), "HAProxy", "HAProxies"), r.absent(), r.blind())
+}
+
+// hopeless ends a drain that HAProxy cannot be read for: at once where that does not pass
+// by itself, otherwise when it has gone on for too long. One that hangs, or is busy, may
+// come to itself at any time.
+func (r *run) hopeless(err error, readable time.Time) *Result {
+	since := time.Since(readable)
+	switch {
+	case err == nil, !runtimeapi.Lasting(err) && (since < r.o.Grace || errors.Is(err, runtimeapi.ErrTimeout)):
+		return nil
+	case runtimeapi.Lasting(err):
+		return keep(r.refuse(CodeHAProxy, "%s stays quiesced, and what it still has cannot be counted: %v", r.Target, err))
+	}
+	return keep(r.refuse(CodeHAProxy, "%s stays quiesced, and what it still has could not be counted for %v: %v", r.Target, since.Round(time.Second), err))
 }
 
 // reading is what one look at every HAProxy found. With err the count is a
@@ -111,7 +149,7 @@ type reading struct {
 
 // left counts what runs on the target's servers, in one read of every HAProxy
 // in which all of them were found closed.
-func (r *run) left(ctx context.Context) reading {
+func (r *run) left(ctx context.Context, whole bool) reading {
 	states, unread := r.everywhere(ctx, nil)
 	for _, one := range states {
 		for _, state := range one.Value.states {
@@ -127,9 +165,9 @@ func (r *run) left(ctx context.Context) reading {
 			unread = err
 		}
 	}
-	counts := make([]runtimeapi.Result[workerLoads], len(states))
+	counts := make([]runtimeapi.Result[[]observe.Worker], len(states))
 	if ctx.Err() == nil { // else every instance would be blamed for the one that took the time
-		counts = r.workers(ctx)
+		counts = r.workers(ctx, whole)
 	}
 	now := reading{err: unread}
 	for n := range states {
@@ -142,113 +180,6 @@ func (r *run) left(ctx context.Context) reading {
 		now.loads = append(now.loads, l)
 	}
 	return now
-}
-
-// load adds up what one HAProxy has on the transition's servers, in every worker
-// that could be read.
-func (r *run) load(state runtimeapi.Result[visit], count runtimeapi.Result[workerLoads]) (InstanceLoad, error) {
-	l := InstanceLoad{Instance: state.Instance, PID: state.Value.pid}
-	err := cmp.Or(state.Err, count.Err)
-	old := map[int]*WorkerLoad{}
-	for backend, workers := range count.Value {
-		current := false
-		now := slices.IndexFunc(workers, func(w runtimeapi.BackendLoad) bool { return w.Info.PID == l.PID })
-		for _, of := range workers {
-			streams, queue := 0, 0
-			for _, s := range of.Servers {
-				if r.counts(backend, s.Server) || r.Target.Server == "" && now >= 0 && goneFrom(workers[now], s.Server) {
-					streams, queue = streams+s.Sessions, queue+s.Queue
-					l.retries += s.Retries
-				}
-			}
-			l.Streams, l.Queue = l.Streams+streams, l.Queue+queue
-			if of.Info.PID == l.PID {
-				current = true
-				l.BackendQueue += of.Queue
-				continue
-			}
-			if old[of.Info.PID] == nil {
-				old[of.Info.PID] = &WorkerLoad{PID: of.Info.PID}
-			}
-			old[of.Info.PID].Streams += streams
-			old[of.Info.PID].Queue += queue
-		}
-		if !current {
-			err = cmp.Or(err, fmt.Errorf("haproxy %s was replaced while it was read", l.Instance))
-		}
-	}
-	for _, pid := range slices.Sorted(maps.Keys(old)) {
-		l.OldWorkers = append(l.OldWorkers, *old[pid])
-	}
-	return l, err
-}
-
-// counts reports whether a server's streams are those that the drain waits for: of a
-// tier with members all of its backend's, also on slots whose host has left.
-func (r *run) counts(backend, server string) bool {
-	if r.Target.Server == "" && r.spec.Members != nil {
-		return backend == r.spec.Members.Backend
-	}
-	return slices.ContainsFunc(r.servers, func(s tier.ServerSpec) bool { return s.Backend == backend && s.Name == server })
-}
-
-// goneFrom reports whether the worker that answers has no such server any more. In an old
-// one it may be the tier's under another name: a reload renames it, and its streams go on.
-func goneFrom(now runtimeapi.BackendLoad, server string) bool {
-	_, there := now.Find(server)
-	return !there
-}
-
-// backends are those of the transition's servers; of a tier with members its own, also
-// while it has none.
-func (r *run) backends() []string {
-	var all []string
-	if r.spec.Members != nil {
-		all = append(all, r.spec.Members.Backend)
-	}
-	for _, s := range r.servers {
-		if !slices.Contains(all, s.Backend) {
-			all = append(all, s.Backend)
-		}
-	}
-	return all
-}
-
-// workerLoads are a HAProxy's backends, each in every worker that can be seen.
-type workerLoads map[string][]runtimeapi.BackendLoad
-
-// workers reads the transition's backends in every worker: through the master's
-// socket the old ones of a reload too, otherwise the one that answers. A server
-// that is missing there is an error; old workers may never have had it.
-func (r *run) workers(ctx context.Context) []runtimeapi.Result[workerLoads] {
-	return runtimeapi.Each(ctx, r.set, func(ctx context.Context, i *runtimeapi.Instance) (workerLoads, error) {
-		all := workerLoads{}
-		for _, backend := range r.backends() {
-			one, err := everyWorker(ctx, i, backend)
-			if err != nil {
-				return nil, err
-			}
-			all[backend] = one
-		}
-		for _, s := range r.servers {
-			if !slices.ContainsFunc(all[s.Backend], func(l runtimeapi.BackendLoad) bool { _, ok := l.Find(s.Name); return ok }) {
-				return nil, fmt.Errorf("haproxy %s: %w: %s", i.Name(), runtimeapi.ErrNoSuchServer, s.FullName())
-			}
-		}
-		return all, nil
-	})
-}
-
-// everyWorker reads a backend in every worker that can be seen.
-func everyWorker(ctx context.Context, i *runtimeapi.Instance, backend string) ([]runtimeapi.BackendLoad, error) {
-	if i.HasMaster() {
-		return i.AllWorkersLoad(ctx, backend)
-	}
-	one, err := i.Load(ctx, backend)
-	if err != nil {
-		return nil, err
-	}
-	return []runtimeapi.BackendLoad{one}, nil
 }
 
 // unseen names a HAProxy that may have an old worker which nothing shows: it has
@@ -267,7 +198,7 @@ func (r *run) unseen(loads []InstanceLoad, pids map[string]int) string {
 		}
 		var up time.Duration
 		if r.o.Watcher != nil {
-			for _, o := range r.o.Watcher.Observed() {
+			for _, o := range r.o.Watcher.Views() {
 				if o.Instance == i.Name() {
 					up = o.Info.Uptime
 					if o.Replaced {
@@ -296,6 +227,22 @@ func (r *run) blind() string {
 		return ""
 	}
 	return "; old workers of " + strings.Join(names, ", ") + " cannot be seen without the master's socket"
+}
+
+// wanted says for what a drain waits that has read this.
+func (d reading) wanted(behind *hidden) string {
+	if behind != nil {
+		return "its end: " + behind.String()
+	}
+	for _, l := range d.loads {
+		if l.Error != "" {
+			return l.Error + " to pass"
+		}
+	}
+	if d.left == 0 {
+		return fmt.Sprintf("%d reads in a row that find nothing", zeroReads)
+	}
+	return plural(d.left, "stream or queued request", "streams and queued requests") + " to end"
 }
 
 func (d reading) leftover() string {

@@ -13,6 +13,7 @@ import (
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // Control: with begin moved below close in Quiesce the file was empty at the
@@ -48,11 +49,11 @@ func TestAnIntentIsOnDiskBeforeHAProxyHearsOfIt(t *testing.T) {
 			continue // the look at the queues, before anything is written
 		}
 		records := recordsIn(t, m.disk)
-		require.Len(t, records, 1, m.line)
+		require.Len(guarantee.T(t), records, 1, m.line)
 		r := records[0]
 		assert.Equal(t, []any{"llm", "swap", "alice", intent.Quiescing}, []any{r.Tier, r.Reason, r.Who, r.Phase}, m.line)
 		if strings.Contains(m.line, "set server") {
-			assert.Equal(t, before[m.haproxy], r.Found[m.haproxy], m.line)
+			assert.Equal(guarantee.T(t), before[m.haproxy], r.Found[m.haproxy], m.line)
 			assert.Equal(t, 100, r.Processes[m.haproxy])
 		}
 	}
@@ -69,10 +70,10 @@ func TestG7_ARestartIsClosedBeforeAnythingAnswers(t *testing.T) {
 	next := l.afterKill(t)
 	is, err := next.model.Closed(llm)
 	require.NoError(t, err)
-	assert.Equal(t, was, is, "reason, who and since when")
+	assert.Equal(guarantee.T(t), was, is, "reason, who and since when")
 	assert.False(t, next.closed(t, chat))
 	require.True(t, next.monitor.ProbeNow(t.Context(), "llm/gpu1").Ready)
-	assert.False(t, next.admits("llm/gpu1"), "whatever the evidence")
+	assert.False(guarantee.T(t), next.admits("llm/gpu1"), "whatever the evidence")
 	assert.Empty(t, next.intentOf(t, llm).Note, "nothing was half done")
 
 	require.Equal(t, Done, next.readmit(t, llm).Outcome)
@@ -146,7 +147,7 @@ func TestAKillAtAnyStepEndsClosed(t *testing.T) {
 			}
 			dead.Store(true)
 			next := l.afterKill(t)
-			assert.True(t, next.closed(t, llm))
+			assert.True(guarantee.T(t), next.closed(t, llm))
 			st := next.intentOf(t, llm)
 			assert.Equal(t, "swap", st.Reason)
 			assert.Contains(t, st.Note, c.note)
@@ -154,7 +155,7 @@ func TestAKillAtAnyStepEndsClosed(t *testing.T) {
 				assert.Empty(t, st.Note)
 			}
 			require.True(t, next.monitor.ProbeNow(t.Context(), "llm/gpu1").Ready)
-			assert.False(t, next.admits("llm/gpu1"))
+			assert.False(guarantee.T(t), next.admits("llm/gpu1"))
 			goOn()
 			<-ended
 			for _, h := range l.haproxies() {
@@ -183,7 +184,7 @@ func TestAKillBeforeAnythingIsWrittenHasDoneNothing(t *testing.T) {
 	reached, goOn := l.stopAt("put quiescing", 1)
 	ended := inBackground(func() Result { return l.quiesce(t, llm, "swap") })
 	<-reached
-	assert.True(t, l.closed(t, llm), "closed here before the disk is waited for")
+	assert.True(guarantee.T(t), l.closed(t, llm), "closed here before the disk is waited for")
 	assert.Empty(t, l.journal.with("set server"))
 	dead.Store(true)
 	next := l.afterKill(t)
@@ -212,9 +213,9 @@ func TestG10_AKillInAReadmitThatTookAHoldPutsItBack(t *testing.T) {
 	<-ended
 	next.watching(t)
 	next.turn(t)
-	assert.Equal(t, [2]string{"drain(forced)", "maint(forced)"}, next.states("llm/gpu1"))
-	assert.Equal(t, bothDrained, next.states("llm/gpu2"))
-	assert.Equal(t, CodeHeld, next.readmit(t, llm).Code, "it is still theirs")
+	assert.Equal(guarantee.T(t), [2]string{"drain(forced)", "maint(forced)"}, next.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), bothDrained, next.states("llm/gpu2"))
+	assert.Equal(guarantee.T(t), CodeHeld, next.readmit(t, llm).Code, "it is still theirs")
 }
 
 func TestIntentsThatTheConfigurationDoesNotNameAreKeptAndReported(t *testing.T) {
@@ -238,5 +239,5 @@ func TestIntentsThatTheConfigurationDoesNotNameAreKeptAndReported(t *testing.T) 
 	assert.Equal(t, map[string]bool{"gone": true, "chat": true, "llm": false}, orphans)
 	assert.False(t, next.closed(t, chat))
 	require.Equal(t, Done, next.quiesce(t, words, "swap").Outcome)
-	assert.Len(t, next.onDisk(t), 4, "a write keeps them")
+	assert.Len(guarantee.T(t), next.onDisk(t), 4, "a write keeps them")
 }

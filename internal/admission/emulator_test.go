@@ -36,6 +36,8 @@ type haproxy struct {
 	admin    map[string]runtimeapi.AdminState
 	sessions map[string]int
 	retries  map[string]int
+	health   map[string]int    // checks that have passed
+	tracks   map[string]string // the server whose state it follows
 	queue    map[string]int
 	maxconn  map[string]int
 	disabled map[string]bool   // in the configuration
@@ -116,7 +118,7 @@ func newHAProxy(t testing.TB, name, version string, j *journal, servers ...strin
 	h := &haproxy{
 		name: name, path: filepath.Join(socketdir.New(t), "s"), texts: record(t, version), journal: j, pid: 100,
 		agent: func(string) bool { return true }, arrived: func(string) {}, order: servers, stopping: ctx.Done(),
-		admin: map[string]runtimeapi.AdminState{}, sessions: map[string]int{}, retries: map[string]int{}, queue: map[string]int{}, maxconn: map[string]int{},
+		admin: map[string]runtimeapi.AdminState{}, sessions: map[string]int{}, retries: map[string]int{}, health: map[string]int{}, tracks: map[string]string{}, queue: map[string]int{}, maxconn: map[string]int{},
 		disabled: map[string]bool{}, address: map[string]string{}, sends: map[string]string{},
 	}
 	listener, err := net.Listen("unix", h.path)
@@ -209,17 +211,29 @@ func (h *haproxy) command(words []string, f *fault) string {
 		}
 		return h.states(backend)
 	case len(words) == 5 && words[0] == "show" && words[1] == "stat":
-		if !h.has(words[2] + "/") {
+		backends := []string{words[2]}
+		if words[2] == "-1" {
+			backends = nil
+			for _, name := range h.order {
+				if backend, _, _ := strings.Cut(name, "/"); !slices.Contains(backends, backend) {
+					backends = append(backends, backend)
+				}
+			}
+		} else if !h.has(words[2] + "/") {
 			return "No such proxy.\n"
 		}
-		return h.stat(words[2])
+		text := "# " + strings.Join(h.texts.statColumns, ",") + "\n"
+		for _, backend := range backends {
+			text += h.stat(backend)
+		}
+		return text
 	case len(words) == 5 && words[0] == "set" && words[1] == "server" && words[3] == "state":
 		return h.set(words[2], words[4], f)
 	case len(words) >= 5 && words[0] == "set" && words[1] == "server" && words[3] == "agent-send":
 		if f.action == refuse {
 			return f.text + "\n"
 		}
-		h.sends[words[2]] = words[4]
+		h.sends[words[2]] = strings.TrimSuffix(words[4], `\`) // of the blank that ends the name
 		return ""
 	}
 	return "Unknown command: '" + strings.Join(words, " ") + "'\n"
@@ -271,7 +285,6 @@ func (h *haproxy) states(backend string) string {
 
 func (h *haproxy) stat(backend string) string {
 	var b strings.Builder
-	b.WriteString("# " + strings.Join(h.texts.statColumns, ",") + "\n")
 	for _, name := range h.order {
 		if be, srv, _ := strings.Cut(name, "/"); backend == be {
 			b.WriteString(h.texts.stat(map[string]string{
@@ -279,6 +292,7 @@ func (h *haproxy) stat(backend string) string {
 				"scur": fmt.Sprint(h.sessions[name]), "qcur": fmt.Sprint(h.queue[name]), "slim": fmt.Sprint(h.maxconn[name]),
 				"wretr":        fmt.Sprint(h.retries[name]),
 				"check_status": "L7OK", "agent_status": "L7OK",
+				"check_health": fmt.Sprint(h.health[name]), "agent_health": fmt.Sprint(h.agentHealth(name)), "tracked": h.tracks[name],
 			}) + "\n")
 		}
 	}
@@ -301,6 +315,13 @@ func (h *haproxy) status(name string) string {
 		return "DOWN (agent)"
 	}
 	return "UP"
+}
+
+func (h *haproxy) agentHealth(name string) int {
+	if h.agent(name) {
+		return 1
+	}
+	return 0
 }
 
 // with changes the state under its lock.

@@ -12,6 +12,7 @@ import (
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // exercised is a lab whose tier llm is exercised, by nobody but a readmit: no
@@ -38,8 +39,8 @@ func TestG6_ReadmitRunsTheExerciseAndRequiresIt(t *testing.T) {
 	assert.Equal(t, CodeNotReady, r.Code)
 	assert.Equal(t, "llm stays quiesced: 1 of 2 servers are ready (llm/gpu2: exercise_empty)", r.Message)
 	assert.Equal(t, "identity_passed", r.Evidence[0].Reason)
-	assert.Empty(t, l.journal.with("set server"), "HAProxy is not touched")
-	assert.True(t, l.closed(t, llm))
+	assert.Empty(guarantee.T(t), l.journal.with("set server"), "HAProxy is not touched")
+	assert.True(guarantee.T(t), l.closed(t, llm))
 
 	l.prober.set("exercise llm/gpu2", nil)
 	l.prober.says("llm/gpu1", notReady)
@@ -58,7 +59,7 @@ func TestG6_ReadmitRunsTheExerciseAndRequiresIt(t *testing.T) {
 
 	l.quiesced(t, gpu1)
 	l.prober.says("exercise llm/gpu1", empty)
-	assert.Equal(t, CodeNotReady, l.readmit(t, gpu1).Code)
+	assert.Equal(guarantee.T(t), CodeNotReady, l.readmit(t, gpu1).Code)
 	l.quiesced(t, chat)
 	require.Equal(t, Done, l.readmit(t, chat).Outcome)
 	assert.Empty(t, l.journal.with("exercise chat"), "no other tier has one")
@@ -85,8 +86,8 @@ func TestG1_ReadmitJoinsNoTwoGenerations(t *testing.T) {
 			assert.Equal(t, Refused, r.Outcome)
 			assert.Equal(t, fence.ReasonInvalidated, r.Code)
 			assert.Contains(t, r.Message, "llm/gpu2: probe_invalidated")
-			assert.Empty(t, l.journal.with("set server"))
-			assert.True(t, l.closed(t, llm))
+			assert.Empty(guarantee.T(t), l.journal.with("set server"))
+			assert.True(guarantee.T(t), l.closed(t, llm))
 		})
 	}
 }
@@ -116,7 +117,7 @@ func TestReadmitWaitsForAnOldExercise(t *testing.T) {
 	soon(t, "the readmit invalidates", func() bool { return l.generation(t, llm) != before })
 	l.prober.set("exercise llm/gpu2", nil)
 	release <- probe.Result{Ready: true, Reason: probe.ExercisePassed}
-	assert.Equal(t, fence.ReasonInvalidated, (<-old).Reason)
+	assert.Equal(guarantee.T(t), fence.ReasonInvalidated, (<-old).Reason)
 	r := <-readmit
 	assert.Equal(t, Done, r.Outcome, r.Message)
 
@@ -125,7 +126,7 @@ func TestReadmitWaitsForAnOldExercise(t *testing.T) {
 	old = inBackground(func() fence.Verdict { return l.monitor.ExerciseNow(t.Context(), "llm/gpu2") })
 	<-entered
 	l.quiesced(t, llm)
-	assert.Equal(t, CodePending, l.readmit(t, llm).Code)
+	assert.Equal(guarantee.T(t), CodePending, l.readmit(t, llm).Code)
 	release <- empty
 	<-old
 }
@@ -140,5 +141,5 @@ func TestAQuiesceEndsAReadmitsExercise(t *testing.T) {
 	q := l.Quiesce(t.Context(), QuiesceRequest{Target: llm, Reason: "no", Who: "alice", Force: true})
 	assert.Equal(t, Done, q.Outcome, q.Message)
 	assert.Equal(t, CodeSuperseded, (<-readmit).Code)
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }

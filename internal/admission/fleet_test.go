@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // Control: with back left out where everywhere failed in open, hap1 and hap3
@@ -24,7 +25,7 @@ func TestReadmitClosesAgainTheTwoThatOpened(t *testing.T) {
 		assert.Len(t, l.journal.with(name+" set server llm/gpu2 state ready"), 1, "it had opened")
 	}
 	l.drainedEverywhere(t, "llm/gpu1", "llm/gpu2")
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 	assert.Equal(t, Done, l.readmit(t, llm).Outcome)
 }
 
@@ -93,7 +94,7 @@ func TestDrainAfterTheInstanceHasLeftTheConfiguration(t *testing.T) {
 	assert.Equal(t, Done, l.drain(t, llm, nil).Outcome)
 	leave("hap1", "hap2")
 	r := l.drain(t, llm, nil)
-	assert.Equal(t, Refused, r.Outcome, r.Message)
+	assert.Equal(guarantee.T(t), Refused, r.Outcome, r.Message)
 	assert.Equal(t, CodeNoRuntimeAPI, r.Code)
 }
 

@@ -1,16 +1,18 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/internal/similar"
 	"tier-agent/internal/tier"
 )
 
@@ -21,6 +23,8 @@ type ForgetRequest struct {
 	// tier it is the record of that server.
 	Target tier.Target
 	Who    string
+	// Progress is told now and then for what this waits; may be nil.
+	Progress func(Progress)
 }
 
 // Forget ends the record of an intent whose target the configuration does not name,
@@ -32,8 +36,11 @@ type ForgetRequest struct {
 // A quiesce is not kept waiting by it, so that the record may be changed meanwhile:
 // that one stands. Once begun it does not end with ctx.
 func (c *Controller) Forget(ctx context.Context, q ForgetRequest) Result {
-	r := &run{Controller: c, Result: Result{Verb: VerbForget, Target: q.Target, By: q.Who}, began: time.Now()}
+	r := newRun(c, VerbForget, q.Target, q.Progress)
+	r.By = q.Who
+	stop := r.voice.start(c.o.Silence)
 	result := r.forget(context.WithoutCancel(ctx))
+	stop()
 	c.log(result) // and not Ended: admission is as it was
 	return result
 }
@@ -46,11 +53,13 @@ func (r *run) forget(ctx context.Context) Result {
 	}
 	var err error
 	lane := r.lane(rec.Tier)
-	if ctx, r.mine, err = lane.enter(ctx, VerbForget); err != nil {
+	r.waits("other commands of %s to end", slotOf(rec))
+	if ctx, r.mine, err = lane.enter(ctx, VerbForget, slotOf(rec)); err != nil {
 		return r.refuse(CodeBusy, "%v; nothing was changed", err)
 	}
 	defer lane.leave(r.mine)
 	if r.o.Watcher != nil {
+		r.waits("HAProxy to show what is closed")
 		r.o.Watcher.Look(ctx) // what was closed a moment ago is not to be missed
 	}
 	if ctx.Err() != nil {
@@ -84,6 +93,13 @@ func (r *run) forget(ctx context.Context) Result {
 	return r.end(Done, CodeOK, "%s is forgotten: it closed nothing, and what it was about is not closed again when it is back%s", what, remains)
 }
 
+// slotOf is what a record has closed, or may have: the slot that a host had is without
+// its address.
+func slotOf(rec intent.Record) tier.Target {
+	server, _, _ := strings.Cut(rec.Server, "@")
+	return tier.Target{Tier: rec.Tier, Server: server}
+}
+
 // recordOf finds the record that a target names, and makes its target the
 // transition's. Of several tiers' it is the one that closes nothing.
 func (r *run) recordOf(target tier.Target) (intent.Record, *Result) {
@@ -106,7 +122,11 @@ func (r *run) recordOf(target tier.Target) (intent.Record, *Result) {
 		if name == "" {
 			name = target.Tier
 		}
-		return intent.Record{}, keep(r.refuse(CodeUnknown, "there is no intent of %.300q to be forgotten; status lists those that there are", name))
+		var known []string
+		for _, rec := range r.intents.store.All() {
+			known = append(known, cmp.Or(rec.Server, rec.Tier))
+		}
+		return intent.Record{}, keep(r.refuse(CodeUnknown, "there is no intent of %.300q%s to be forgotten; status lists those that there are", name, similar.Hint(name, known)))
 	case found[0].Tier != found[len(found)-1].Tier:
 		return intent.Record{}, keep(r.refuse(CodeInvalid, "tiers %s and %s both have an intent of %s: name the tier as well", found[0].Tier, found[len(found)-1].Tier, found[0].Server))
 	}
@@ -132,16 +152,16 @@ func names(target tier.Target, rec intent.Record) bool {
 // A slot's drain is needed: see newcomer. It is taken off at the look that finds it,
 // unless the slot is quiesced, or the drain is to go with the opening of who has come.
 func (r *run) remains(rec intent.Record) (string, *Result) {
-	var observed []Observed
+	var observed []observe.View
 	if r.o.Watcher != nil {
-		observed = r.o.Watcher.Observed()
+		observed = r.o.Watcher.Views()
 	}
 	others := slices.DeleteFunc(r.intents.store.All(), func(other intent.Record) bool { return other.Key() == rec.Key() })
 	var closed, unread []string
 	for _, instance := range slices.Sorted(maps.Keys(rec.Found)) {
 		found := rec.Found[instance]
-		n := slices.IndexFunc(observed, func(o Observed) bool { return o.Instance == instance })
-		if n < 0 || observed[n].Err != nil || observed[n].Servers == nil {
+		n := slices.IndexFunc(observed, func(o observe.View) bool { return o.Instance == instance })
+		if n < 0 || !observed[n].Readable() {
 			for server := range found {
 				if n >= 0 && r.slot(server) {
 					return "", keep(r.refuse(CodeHAProxy, "the intent of %s is kept: haproxy %s cannot be read, and may still have a drain of %s that nothing else says is tier-agent's; try again when it can be, or when it has left the configuration", r.Target, instance, server))
@@ -156,7 +176,7 @@ func (r *run) remains(rec intent.Record) (string, *Result) {
 		o := observed[n]
 		one := InstanceResult{Instance: instance, PID: o.Info.PID}
 		for _, server := range slices.Sorted(maps.Keys(found)) {
-			at := seen{place: place{instance, server}, process: processOf(o.Info), admin: o.Servers[server], address: o.Addresses[server]}
+			at := seen{place: place{instance, server}, process: processOf(o.Info), admin: o.Servers[server].Admin, address: o.Servers[server].Address}
 			slot := r.slot(server)
 			switch {
 			case at.admin&forced == 0 || alsoFound(at.place, others, slot):

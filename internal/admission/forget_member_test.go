@@ -172,12 +172,12 @@ func TestForgettingATierWhoseMembersAreOthers(t *testing.T) {
 	p.replace(t, gone(p.withMembers(), "pool"))
 	p.goes(t, "gpu/s1", hostB)
 	require.True(t, p.intentOf(t, pool).Stale)
-	held := holdTexts(p.Holds(p.o.Watcher.Observed()[0]))
+	held := holdTexts(p.Holds(p.o.Watcher.Views()[0]))
 	r := p.forget(t, pool)
 	require.Equal(t, Done, r.Outcome, r.Message)
 	assert.Contains(t, r.Message, "as a hold (gpu/s1 is drain(forced) [config] on haproxy hap1, gpu/s1 is drain(forced) [config] on haproxy hap2)")
 	assert.Equal(t, []string{"gpu/s1 is drain(forced) [config]"}, held)
-	assert.Equal(t, held, holdTexts(p.Holds(p.o.Watcher.Observed()[0])))
+	assert.Equal(t, held, holdTexts(p.Holds(p.o.Watcher.Views()[0])))
 }
 
 // Control: with the error not looked at in remains, the slot's intent was forgotten, and
@@ -185,7 +185,7 @@ func TestForgettingATierWhoseMembersAreOthers(t *testing.T) {
 func TestForgettingBesideAHAProxyThatCannotBeRead(t *testing.T) {
 	p := leftSlot(t, "")
 	p.hap2.fail(fault{action: cut, on: "show servers state", times: -1})
-	p.turnOf(t, "hap1")
+	p.watcher.Turn(t.Context(), "hap1")
 	r := p.forget(t, slot1)
 	assert.Equal(t, []any{Refused, CodeHAProxy}, []any{r.Outcome, r.Code}, r.Message)
 	assert.Contains(t, r.Message, "haproxy hap2 cannot be read")

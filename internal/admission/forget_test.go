@@ -11,6 +11,7 @@ import (
 	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 func (l *lab) forget(t testing.TB, target tier.Target) Result {
@@ -38,6 +39,7 @@ func TestAnIntentThatClosesNothingIsForgotten(t *testing.T) {
 			l.quiesced(t, llm)
 			l.replace(t, gone(before, "llm"))
 			l.replace(t, now(before))
+			assert.Equal(t, `there is no intent of "lml" (did you mean llm?) to be forgotten; status lists those that there are`, l.forget(t, tier.Target{Tier: "lml"}).Message)
 			r := l.forget(t, llm)
 			assert.Equal(t, Done, r.Outcome, r.Message)
 			assert.Equal(t, []any{llm, "carol", CodeOK}, []any{r.Target, r.By, r.Code})
@@ -57,7 +59,7 @@ func TestAnIntentThatClosesNothingIsForgotten(t *testing.T) {
 				assert.False(t, l.closed(t, llm), "nothing closes it when it is back")
 				l.turn(t)
 				l.drainedEverywhere(t, "llm/gpu1", "llm/gpu2")
-				assert.Equal(t, []string{"llm/gpu1 is drain(forced)", "llm/gpu2 is drain(forced)"}, holdTexts(l.Holds(l.o.Watcher.Observed()[0])))
+				assert.Equal(t, []string{"llm/gpu1 is drain(forced)", "llm/gpu2 is drain(forced)"}, holdTexts(l.Holds(l.o.Watcher.Views()[0])))
 			}
 			assert.Empty(t, l.journal.with("set server"))
 			require.Equal(t, Done, next.quiesce(t, llm, "again").Outcome)
@@ -81,8 +83,8 @@ func TestG7_AnIntentThatHoldsIsNotForgotten(t *testing.T) {
 	}
 	assert.True(t, l.forget(t, gpu1).Quiesced)
 	next := l.afterKill(t)
-	assert.True(t, next.closed(t, llm))
-	assert.True(t, next.closed(t, gpu1))
+	assert.True(guarantee.T(t), next.closed(t, llm))
+	assert.True(guarantee.T(t), next.closed(t, gpu1))
 }
 
 // Controls: with the error of drop taken for none, the answer was done, and the next start
@@ -101,14 +103,14 @@ func TestADiskThatIsFullForgetsNothing(t *testing.T) {
 	assert.Equal(t, record, l.intentOf(t, llm).Record)
 	assert.Equal(t, unwritten, l.intentOf(t, llm).Note)
 	mended()
-	assert.True(t, l.afterKill(t).closed(t, llm), "it is there, and so is its tier again")
+	assert.True(guarantee.T(t), l.afterKill(t).closed(t, llm), "it is there, and so is its tier again")
 
 	l.intents.store = &forgetful{Store: l.intents.store, l: l, t: t}
 	assert.Equal(t, CodeNotDurable, l.forget(t, llm).Code)
 	require.Empty(t, l.onDisk(t), "the write that failed had reached the disk")
 	l.intents.store = l.intents.store.(*forgetful).Store
 	l.turn(t)
-	assert.Len(t, l.onDisk(t), 1, "what was not forgotten is there")
+	assert.Len(guarantee.T(t), l.onDisk(t), 1, "what was not forgotten is there")
 	assert.Equal(t, Done, l.forget(t, llm).Outcome)
 	assert.Empty(t, l.onDisk(t))
 }
@@ -122,7 +124,7 @@ func TestForgettingIsOneAtATimeWithTransitionsOfItsTier(t *testing.T) {
 		if read == 1 {
 			r := p.forget(t, slot1)
 			require.Equal(t, []any{Refused, CodeBusy}, []any{r.Outcome, r.Code})
-			assert.Equal(t, "a drain of this tier is running; nothing was changed", r.Message)
+			assert.Equal(t, "a drain of pool is running; nothing was changed", r.Message)
 		}
 	}))
 	p.intentsAre(t, "", "gpu/s1 "+hostA+" gone")
@@ -131,7 +133,7 @@ func TestForgettingIsOneAtATimeWithTransitionsOfItsTier(t *testing.T) {
 	ended := inBackground(func() Result { return p.forget(t, slot1) })
 	<-reached
 	for _, r := range []Result{p.readmit(t, pool), p.drain(t, pool, nil), p.forget(t, slot1)} {
-		assert.Equal(t, "a forget of this tier is running; nothing was changed", r.Message)
+		assert.Equal(t, "a forget of pool (gpu/s1) is running; nothing was changed", r.Message)
 	}
 	goOn()
 	assert.Equal(t, Done, (<-ended).Outcome)
@@ -170,7 +172,7 @@ func TestG7_AQuiesceWhileItsOldIntentIsForgottenStands(t *testing.T) {
 	})
 	r = l.forget(t, llm)
 	assert.Equal(t, []any{Refused, CodeMoved}, []any{r.Outcome, r.Code}, r.Message)
-	assert.Len(t, l.onDisk(t), 1)
+	assert.Len(guarantee.T(t), l.onDisk(t), 1)
 }
 
 // The host is back before this has its turn, or while it runs. Either the intent holds
@@ -195,7 +197,7 @@ func TestAHostThatComesBackWhileItIsForgotten(t *testing.T) {
 		r := <-ended
 		assert.Equal(t, []any{Refused, CodeInForce}, []any{r.Outcome, r.Code}, r.Message)
 		p.intentsAre(t, "gpu/s1 "+hostA)
-		assert.True(t, p.closed(t, slot1))
+		assert.True(guarantee.T(t), p.closed(t, slot1))
 	})
 	t.Run("while", func(t *testing.T) {
 		p := leftSlot(t, hostB)
@@ -239,7 +241,7 @@ func TestOfSeveralTiersIntentsTheOneThatClosesNothingIsForgotten(t *testing.T) {
 	assert.Equal(t, []any{Refused, CodeInvalid}, []any{r.Outcome, r.Code}, r.Message)
 	assert.Equal(t, "tiers old and older both have an intent of llm/gpu1: name the tier as well", r.Message)
 	assert.Equal(t, Done, l.forget(t, tier.Target{Tier: "older", Server: "llm/gpu1"}).Outcome)
-	assert.True(t, l.closed(t, gpu1))
+	assert.True(guarantee.T(t), l.closed(t, gpu1))
 }
 
 // Control: without forgetLeftOf, the drain of what was forgotten was taken for one of the

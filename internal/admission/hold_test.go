@@ -10,6 +10,7 @@ import (
 
 	"tier-agent/internal/probe"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 func (l *lab) take(t testing.TB, target tier.Target) Result {
@@ -46,9 +47,9 @@ func TestG10_ReadmitLeavesWhatSomebodyElseHolds(t *testing.T) {
 			assert.Contains(t, r.Message, "llm/gpu2 is "+c.was+" on haproxy hap2")
 			assert.Contains(t, r.Message, "--take-hold")
 			assert.NotContains(t, r.Message, "gpu1", "that one is ours")
-			assert.True(t, l.closed(t, llm))
+			assert.True(guarantee.T(t), l.closed(t, llm))
 			assert.Equal(t, before, l.generation(t, llm))
-			assert.Equal(t, [2]string{"drain(forced)", c.was}, l.states("llm/gpu2"))
+			assert.Equal(guarantee.T(t), [2]string{"drain(forced)", c.was}, l.states("llm/gpu2"))
 			assert.Empty(t, l.journal.with("set server", "probe"))
 
 			r = l.take(t, llm)
@@ -80,9 +81,9 @@ func TestG10_ReadmitMeetsAHoldThatCameWhileItProbed(t *testing.T) {
 	r := l.readmit(t, llm)
 	assert.Equal(t, Refused, r.Outcome, r.Message)
 	assert.Equal(t, CodeHeld, r.Code)
-	assert.True(t, l.closed(t, llm))
-	assert.Equal(t, [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
-	assert.Equal(t, bothDrained, l.states("llm/gpu2"))
+	assert.True(guarantee.T(t), l.closed(t, llm))
+	assert.Equal(guarantee.T(t), [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu2"))
 }
 
 // The hold comes between the read and the opening itself.
@@ -101,8 +102,8 @@ func TestG10_ReadmitPutsBackAHoldThatItMetTooLate(t *testing.T) {
 	})
 	r := l.readmit(t, llm)
 	assert.Equal(t, CodeHeld, r.Code, r.Message)
-	assert.True(t, l.closed(t, llm))
-	assert.Equal(t, [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
+	assert.True(guarantee.T(t), l.closed(t, llm))
+	assert.Equal(guarantee.T(t), [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
 }
 
 // The quiesce never reached hap2; whoever drained the server there, it was not
@@ -116,7 +117,7 @@ func TestG10_ADrainThatWasNeverOursIsAHold(t *testing.T) {
 	require.Equal(t, Incomplete, l.quiesce(t, llm, "swap").Outcome)
 	l.hap2.heal()
 	assert.Equal(t, CodeHeld, l.readmit(t, llm).Code)
-	assert.Equal(t, "drain(forced)", l.hap2.state("llm/gpu2").String())
+	assert.Equal(guarantee.T(t), "drain(forced)", l.hap2.state("llm/gpu2").String())
 }
 
 // A drain of ours that HAProxy applied late is found by the second quiesce, and
@@ -142,7 +143,7 @@ func TestADrainOfTheTierIsNobodyElsesForItsServer(t *testing.T) {
 	l.quiesced(t, llm)
 	l.quiesced(t, gpu1)
 	require.Equal(t, Done, l.readmit(t, llm).Outcome)
-	assert.Equal(t, bothDrained, l.states("llm/gpu1"), "quiesced on its own account")
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"), "quiesced on its own account")
 	assert.Equal(t, bothReady, l.states("llm/gpu2"))
 	r := l.readmit(t, gpu1)
 	assert.Equal(t, Done, r.Outcome, r.Message)
@@ -159,8 +160,8 @@ func TestG10_AReadmitThatTookAHoldAndFailedPutsItBack(t *testing.T) {
 	r := l.take(t, llm)
 	assert.Equal(t, Refused, r.Outcome, r.Message)
 	assert.Equal(t, CodeHAProxy, r.Code)
-	assert.Equal(t, [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
-	assert.True(t, l.closed(t, llm))
+	assert.Equal(guarantee.T(t), [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // Control: with the call of correct taken out of close, the readmit opened what
@@ -174,7 +175,7 @@ func TestG10_ADrainByHandRightBeforeOursIsAHold(t *testing.T) {
 	close(f.release)
 	require.Equal(t, Done, (<-done).Outcome)
 	r := l.readmit(t, llm)
-	assert.Equal(t, CodeHeld, r.Code, r.Message)
+	assert.Equal(guarantee.T(t), CodeHeld, r.Code, r.Message)
 	assert.Contains(t, r.Message, "llm/gpu1 is drain(forced) on haproxy hap1")
 	assert.NotContains(t, r.Message, "hap2")
 }

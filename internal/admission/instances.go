@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
-	"time"
 
 	"tier-agent/internal/crash"
 	"tier-agent/internal/runtimeapi"
@@ -38,6 +38,7 @@ func (r *run) everywhere(ctx context.Context, change change) ([]runtimeapi.Resul
 // visitAll is everywhere, and tells read what a backend showed before anything
 // in it is changed. read is called for several instances at once.
 func (r *run) visitAll(ctx context.Context, change change, read func([]seen)) ([]runtimeapi.Result[visit], error) {
+	r.waits("HAProxy (%s) to answer", strings.Join(r.instances(), ", "))
 	results := runtimeapi.Each(ctx, r.set, func(ctx context.Context, i *runtimeapi.Instance) (visit, error) {
 		return r.visit(ctx, i, change, read)
 	})
@@ -54,10 +55,21 @@ func (r *run) visitAll(ctx context.Context, change change, read func([]seen)) ([
 	return results, failed
 }
 
-// also joins two errors on one line: they end up in messages.
+// instances are the names of the HAProxies that the transition covers.
+func (r *run) instances() (names []string) {
+	for _, i := range r.set.Instances() {
+		names = append(names, i.Name())
+	}
+	return names
+}
+
+// also joins two errors on one line: they end up in messages. Either may be nil.
 func also(first, second error) error {
-	if first == nil {
+	switch {
+	case first == nil:
 		return second
+	case second == nil:
+		return first
 	}
 	return fmt.Errorf("%w; %w", first, second)
 }
@@ -229,7 +241,7 @@ func (r *run) places() []place {
 func (r *run) lastSeen(instance string) seen {
 	at := seen{place: place{instance: instance}}
 	if r.o.Watcher != nil {
-		for _, o := range r.o.Watcher.Observed() {
+		for _, o := range r.o.Watcher.Views() {
 			if o.Instance == instance {
 				at.process = processOf(o.Info)
 			}
@@ -266,59 +278,6 @@ func (r *run) named(name string) tier.ServerSpec {
 		}
 	}
 	return tier.ServerSpec{}
-}
-
-// confirmations is how many looks in a row must show every server up. A check that
-// HAProxy had sent before the gate opened brings it down once more.
-const confirmations = 2
-
-// confirm waits until every HAProxy would send the named servers a request,
-// and says what it last saw where that does not come.
-func (r *run) confirm(ctx context.Context, names map[string]bool) error {
-	deadline := time.NewTimer(r.o.Confirm)
-	defer deadline.Stop()
-	for up := 0; ; {
-		missing := r.notUp(ctx, names)
-		if missing != "" {
-			up = 0
-		} else if up++; up == confirmations {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-deadline.C:
-			if missing == "" {
-				missing = "HAProxy has shown them up once only"
-			}
-			return fmt.Errorf("after %v %s", r.o.Confirm, missing)
-		case <-time.After(r.o.Poll):
-		}
-	}
-}
-
-// notUp names the first server that some HAProxy does not have up; empty where
-// all are.
-func (r *run) notUp(ctx context.Context, names map[string]bool) string {
-	for _, one := range r.loads(ctx) {
-		if one.Err != nil {
-			return one.Err.Error()
-		}
-		for _, s := range r.servers {
-			if _, held := r.held[place{one.Instance, s.FullName()}]; held || !names[s.FullName()] {
-				continue
-			}
-			load, ok := one.Value[s.Backend].Find(s.Name)
-			switch {
-			case !ok:
-				return fmt.Sprintf("haproxy %s has no server %s", one.Instance, s.FullName())
-			case !load.Up():
-				return fmt.Sprintf("haproxy %s shows %s as %q (check %s, agent %s)",
-					one.Instance, s.FullName(), load.Status, load.CheckStatus, load.AgentStatus)
-			}
-		}
-	}
-	return ""
 }
 
 // loads are the transition's backends on one HAProxy, by name.

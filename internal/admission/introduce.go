@@ -6,21 +6,22 @@ import (
 	"slices"
 	"strings"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 )
 
 // introduce makes HAProxy send each member's own name with its agent-check, once for
 // each process: all slots of a server-template begin with one text.
-func (c *Controller) introduce(ctx context.Context, i *runtimeapi.Instance, o Observed) {
+func (c *Controller) introduce(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 	for _, t := range c.o.Model.Specs() {
 		if t.Members == nil {
 			continue
 		}
 		var servers []string
-		for name, configured := range o.Agents {
+		for name, shown := range o.Servers {
 			backend, server, _ := strings.Cut(name, "/")
 			// One whose name is too long to be told costs the others nothing.
-			if backend == t.Members.Backend && configured && runtimeapi.ValidName(server) && !c.introduced(o, name) {
+			if backend == t.Members.Backend && shown.Agent.Enabled && runtimeapi.ValidName(server) && !c.introduced(o, name) {
 				servers = append(servers, server)
 			}
 		}
@@ -41,7 +42,7 @@ func (c *Controller) introduce(ctx context.Context, i *runtimeapi.Instance, o Ob
 	}
 }
 
-func (c *Controller) introduced(o Observed, name string) bool {
+func (c *Controller) introduced(o observe.View, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.names[place{o.Instance, name}] == processOf(o.Info)

@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // held is what status shows of others' holds, by HAProxy.
 func (l *lab) held() map[string][]string {
 	all := map[string][]string{}
-	for _, o := range l.o.Watcher.Observed() {
+	for _, o := range l.o.Watcher.Views() {
 		if holds := holdTexts(l.Holds(o)); holds != nil {
 			all[o.Instance] = holds
 		}
@@ -59,7 +60,7 @@ func TestG10_MaintenanceIsShownAndKeptBeforeDuringAndAfter(t *testing.T) {
 				maintain("after")
 				assert.Equal(t, shown, l.held())
 				l.turn(t)
-				assert.Equal(t, [2]string{"ready", "maint(forced)"}, l.states("llm/gpu2"))
+				assert.Equal(guarantee.T(t), [2]string{"ready", "maint(forced)"}, l.states("llm/gpu2"))
 				return
 			}
 			assert.Equal(t, shown, l.held())
@@ -71,7 +72,7 @@ func TestG10_MaintenanceIsShownAndKeptBeforeDuringAndAfter(t *testing.T) {
 			assert.Equal(t, Done, r.Outcome, r.Message)
 			assert.Contains(t, r.Message, "left as they were found: llm/gpu2 is maint(forced) on haproxy hap2")
 			assert.Equal(t, bothReady, l.states("llm/gpu1"))
-			assert.Equal(t, [2]string{"ready", "maint(forced)"}, l.states("llm/gpu2"))
+			assert.Equal(guarantee.T(t), [2]string{"ready", "maint(forced)"}, l.states("llm/gpu2"))
 			assert.Equal(t, shown, l.held(), "a hold outlives the intent")
 
 			l.quiesced(t, llm)
@@ -85,9 +86,9 @@ func TestG10_MaintenanceIsShownAndKeptBeforeDuringAndAfter(t *testing.T) {
 // shutBut asserts that llm is closed, with gpu2 on hap2 as an operator has it.
 func (l *lab) shutBut(t testing.TB, state string) {
 	t.Helper()
-	assert.True(t, l.closed(t, llm))
-	assert.Equal(t, bothDrained, l.states("llm/gpu1"))
-	assert.Equal(t, [2]string{"drain(forced)", state}, l.states("llm/gpu2"))
+	assert.True(guarantee.T(t), l.closed(t, llm))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), [2]string{"drain(forced)", state}, l.states("llm/gpu2"))
 }
 
 // What the operator ends in HAProxy himself is ended, though the reconciler closes
@@ -125,7 +126,7 @@ func TestG10_AReloadEndsNoHold(t *testing.T) {
 	l.hap2.reload()
 	l.turn(t)
 	l.shut(t)
-	assert.Equal(t, CodeHeld, l.readmit(t, llm).Code)
+	assert.Equal(guarantee.T(t), CodeHeld, l.readmit(t, llm).Code)
 }
 
 // The server that is held everywhere is ready and the other one is not.
@@ -141,12 +142,12 @@ func TestG6_AHeldServersEvidenceOpensNoOther(t *testing.T) {
 	r := l.keepHold(t)
 	assert.Equal(t, Refused, r.Outcome, r.Message)
 	assert.Equal(t, CodeNotReady, r.Code)
-	assert.Empty(t, l.journal.with("set server"))
+	assert.Empty(guarantee.T(t), l.journal.with("set server"))
 	l.prober.set("llm/gpu1", nil)
 	r = l.keepHold(t)
 	assert.Equal(t, Done, r.Outcome, r.Message)
 	assert.Equal(t, bothReady, l.states("llm/gpu1"))
-	assert.Equal(t, [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu2"))
+	assert.Equal(guarantee.T(t), [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu2"))
 }
 
 // Control: with the last case left out of holds, it went on to the probes, and the
@@ -161,7 +162,7 @@ func TestKeepHoldIsRefusedWhereAllIsHeld(t *testing.T) {
 	r := l.keepHold(t)
 	assert.Equal(t, CodeHeld, r.Code)
 	assert.Contains(t, r.Message, "--keep-hold leaves nothing to open")
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // A hold that changes hands between the look and the opening is no longer the one

@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -36,6 +38,7 @@ type lab struct {
 	*Controller
 	model            *tier.Model
 	monitor          *tier.Monitor
+	watcher          *observe.Watcher // once watching has been called
 	prober           *prober
 	hap1, hap2, hap3 *haproxy
 	journal          *journal
@@ -92,6 +95,7 @@ func (l *lab) start(t testing.TB, change ...func(*Options, *runtimeapi.Options))
 		// A wait that a test does not mean to see the end of is long, one that
 		// it repeats is short.
 		Settle: time.Minute, Confirm: time.Minute, Poll: time.Millisecond,
+		Ended: func(r Result) { assert.NotContains(t, r.Message, "%!", "a message that fmt could not write") },
 	}
 	ro := runtimeapi.Options{Timeout: 30 * time.Second}
 	for _, c := range change {

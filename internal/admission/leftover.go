@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -43,10 +44,10 @@ func (r *run) leave(found findings, opened []InstanceResult) {
 // readmit has opened shows drained by the row of before. A process that was started
 // later has read no such row: what it shows drained is somebody's hold, and so is
 // whatever is not exactly our drain on what was found before it.
-func (c *Controller) adopt(ctx context.Context, i *runtimeapi.Instance, o Observed) {
+func (c *Controller) adopt(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 	for at, l := range c.left(o) {
-		state, known := o.Servers[at.server]
-		if !known || state != l.found|runtimeapi.ForcedDrain || !c.opened(l.target, at.server) {
+		shown, known := o.Servers[at.server]
+		if !known || shown.Admin != l.found|runtimeapi.ForcedDrain || !c.opened(l.target, at.server) {
 			c.forgetLeft(at)
 			continue
 		}
@@ -65,7 +66,7 @@ func (c *Controller) adopt(ctx context.Context, i *runtimeapi.Instance, o Observ
 
 // left are the leftovers of an instance that another process runs now. Those that
 // it cannot have are dropped.
-func (c *Controller) left(o Observed) map[place]leftover {
+func (c *Controller) left(o observe.View) map[place]leftover {
 	// Uptime is in whole seconds: it has been running for less than one more.
 	earliest := o.At.Add(-o.Info.Uptime - time.Second)
 	found := map[place]leftover{}
@@ -101,7 +102,7 @@ func (c *Controller) opened(target tier.Target, server string) bool {
 }
 
 func (r *run) reopen(ctx context.Context, at place, l leftover) {
-	leave, ok := r.lane(r.Target.Tier).try()
+	leave, ok := r.lane(r.Target.Tier).try(r.Target)
 	if !ok {
 		return // another look comes
 	}

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // reloadedInTheMiddle is a lab in which the first HAProxy was being reloaded while
@@ -46,7 +48,7 @@ func TestADrainFromBeforeAReadmitIsTakenOff(t *testing.T) {
 	// From then on it is somebody's again.
 	l.hap1.operator("llm/gpu1", "drain")
 	l.turn(t)
-	assert.Equal(t, [2]string{"drain(forced)", "ready"}, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), [2]string{"drain(forced)", "ready"}, l.states("llm/gpu1"))
 }
 
 // What is not exactly that is left alone.
@@ -57,13 +59,13 @@ func TestOnlyOurDrainFromBeforeIsTakenOff(t *testing.T) {
 	l := reloadedInTheMiddle(t)
 	l.hap1.operator("llm/gpu1", "maint")
 	l.turn(t)
-	assert.Equal(t, [2]string{"maint(forced)", "ready"}, l.states("llm/gpu1"), "somebody's maintenance")
+	assert.Equal(guarantee.T(t), [2]string{"maint(forced)", "ready"}, l.states("llm/gpu1"), "somebody's maintenance")
 	assert.Equal(t, bothReady, l.states("llm/gpu2"))
 
 	l = reloadedInTheMiddle(t)
 	require.Equal(t, Done, l.quiesce(t, gpu1, "again").Outcome)
 	l.turn(t)
-	assert.Equal(t, [2]string{"drain(forced)", "drain(forced)"}, l.states("llm/gpu1"), "quiesced again")
+	assert.Equal(guarantee.T(t), [2]string{"drain(forced)", "drain(forced)"}, l.states("llm/gpu1"), "quiesced again")
 	assert.Equal(t, bothReady, l.states("llm/gpu2"))
 }
 
@@ -80,12 +82,12 @@ func TestWhoseDrainAProcessShows(t *testing.T) {
 	opened := l.leftovers[place{"hap1", "llm/gpu1"}]
 	now := opened.until
 	shows := func(pid int, after, uptime time.Duration) int {
-		return len(l.left(Observed{Instance: "hap1", At: now.Add(after), Info: runtimeapi.Info{PID: pid, Uptime: uptime}}))
+		return len(l.left(observe.View{Instance: "hap1", At: now.Add(after), Info: runtimeapi.Info{PID: pid, Uptime: uptime}}))
 	}
-	assert.Zero(t, shows(opened.pid, time.Second, time.Hour), "the process that was opened")
+	assert.Zero(guarantee.T(t), shows(opened.pid, time.Second, time.Hour), "the process that was opened")
 	assert.Equal(t, 2, shows(7, 3*time.Second, 3*time.Second), "started while the readmit ran")
 	assert.Equal(t, 2, shows(7, 2*time.Second, time.Second), "it may have been")
-	assert.Zero(t, shows(7, 3*time.Second, time.Second), "started later")
+	assert.Zero(guarantee.T(t), shows(7, 3*time.Second, time.Second), "started later")
 	assert.Zero(t, shows(7, 3*time.Second, 3*time.Second), "and then nothing is left over")
 	assert.Len(t, l.leftovers, 2, "of the other one")
 }

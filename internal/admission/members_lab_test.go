@@ -14,9 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 var (
@@ -74,8 +76,8 @@ func (p *pooled) keeping(t testing.TB) func(*Options, *runtimeapi.Options) {
 
 func (p *pooled) seeing(t testing.TB) {
 	t.Helper()
-	p.watching(t, func(o *WatchOptions) {
-		o.Looked = func(ctx context.Context, i *runtimeapi.Instance, o Observed) {
+	p.watching(t, func(o *observe.Options) {
+		o.Looked = func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 			p.discover(ctx)
 			p.Reconcile(ctx, i, o)
 		}
@@ -85,8 +87,8 @@ func (p *pooled) seeing(t testing.TB) {
 // discover is what the daemon does with what was seen.
 func (p *pooled) discover(ctx context.Context) {
 	var shown []map[string]netip.AddrPort
-	for _, o := range p.o.Watcher.Observed() {
-		shown = append(shown, o.Addresses)
+	for _, o := range p.o.Watcher.Views() {
+		shown = append(shown, o.Addresses())
 	}
 	was := p.found
 	p.found = members.Of([]members.Want{{Tier: "pool", Backend: "gpu", Max: 9}}, shown, was, 9)
@@ -148,7 +150,7 @@ func (p *pooled) serving(t testing.TB, hosts ...string) {
 // is asserts how a slot is on both HAProxies.
 func (p *pooled) is(t testing.TB, slot, state string) {
 	t.Helper()
-	assert.Equal(t, [2]string{state, state}, p.states(slot), slot)
+	assert.Equal(guarantee.T(t), [2]string{state, state}, p.states(slot), slot)
 }
 
 // intentsAre asserts what the intents are about, as "server address", with "gone" where
@@ -159,7 +161,7 @@ func (p *pooled) intentsAre(t testing.TB, want ...string) {
 	for _, r := range p.intents.store.All() {
 		got = append(got, strings.TrimSpace(r.Server+" "+r.Addresses[r.Server]+map[bool]string{true: " gone"}[r.Gone]))
 	}
-	assert.ElementsMatch(t, want, got)
+	assert.ElementsMatch(guarantee.T(t), want, got)
 }
 
 // next is the pool after a kill, over what is on disk. As the daemon does it asks who

@@ -8,6 +8,7 @@ import (
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -55,7 +56,7 @@ func (c *Controller) newcomer(at seen, s tier.ServerSpec) bool {
 // opened, where it has not been before; one that has come to an open slot is closed
 // until there is evidence about it. What an operator has put in maintenance stays so,
 // whoever comes to have the slot (G10).
-func (c *Controller) welcome(ctx context.Context, i *runtimeapi.Instance, o Observed) {
+func (c *Controller) welcome(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
 	if c.o.Openings == nil {
 		return
 	}
@@ -85,7 +86,7 @@ const unwrittenOpenings = "which members are open cannot be written"
 type welcoming struct {
 	*Controller
 	instance *runtimeapi.Instance
-	o        Observed
+	o        observe.View
 	members  map[string]bool // "backend/server" of all there are
 	found    map[string]bool // what an intent says something of there
 	touched  map[string]bool // what this look has changed, or tried to
@@ -102,13 +103,9 @@ func (w *welcoming) tier(ctx context.Context, name string) {
 	for _, s := range spec.Servers {
 		w.members[s.FullName()] = true
 	}
-	leave, ok := w.lane(name).try()
-	if !ok {
-		return // another look comes
-	}
-	defer leave()
 	for _, s := range spec.Servers {
-		if at, known := w.sees(s.FullName()); known && at.address == s.Address && !w.member(ctx, spec, s, at) {
+		at, known := w.sees(s.FullName())
+		if known && at.address == s.Address && !w.alone(name, at.server, func() bool { return w.member(ctx, spec, s, at) }) {
 			return // it hangs: the rest would cost as much again
 		}
 	}
@@ -116,17 +113,27 @@ func (w *welcoming) tier(ctx context.Context, name string) {
 		backend, server, _ := strings.Cut(name, "/")
 		// One without an IP address, such as a unix socket, is no member, and nothing of ours.
 		if at, _ := w.sees(name); backend == spec.Members.Backend && at.admin&runtimeapi.DNSMaint != 0 {
-			if !w.empty(ctx, spec, tier.ServerSpec{Backend: backend, Name: server}, at) {
+			if !w.alone(name, at.server, func() bool { return w.empty(ctx, spec, tier.ServerSpec{Backend: backend, Name: server}, at) }) {
 				return
 			}
 		}
 	}
 }
 
+// alone looks after one server, unless a transition has it; then another look comes.
+func (w *welcoming) alone(name, server string, look func() bool) bool {
+	leave, ok := w.lane(name).try(tier.Target{Tier: name, Server: server})
+	if !ok {
+		return true
+	}
+	defer leave()
+	return look()
+}
+
 // sees gives a place as the look has found it.
 func (w *welcoming) sees(name string) (at seen, known bool) {
-	admin, known := w.o.Servers[name]
-	return seen{place: place{w.o.Instance, name}, process: processOf(w.o.Info), admin: admin, address: w.o.Addresses[name]}, known
+	shown, known := w.o.Servers[name]
+	return seen{place: place{w.o.Instance, name}, process: processOf(w.o.Info), admin: shown.Admin, address: shown.Address}, known
 }
 
 // empty closes a slot that its host has left open: the next one would find it so. And

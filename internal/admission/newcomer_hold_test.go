@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // What an operator has put in maintenance stays so (G10), whoever comes to have the
@@ -19,22 +20,22 @@ func TestG10_AMemberInMaintenanceIsHeld(t *testing.T) {
 	p.hap1.operator("gpu/s1", "maint")
 	p.turn(t)
 	held := [2]string{asStarted, asOpened}
-	assert.Equal(t, held, p.states("gpu/s1"))
-	require.Len(t, p.Holds(p.o.Watcher.Observed()[0]), 1)
-	assert.Empty(t, p.Holds(p.o.Watcher.Observed()[1]))
+	assert.Equal(guarantee.T(t), held, p.states("gpu/s1"))
+	require.Len(t, p.Holds(p.o.Watcher.Views()[0]), 1)
+	assert.Empty(t, p.Holds(p.o.Watcher.Views()[1]))
 
 	p.resolve(t, "gpu/s1", "")
 	p.resolve(t, "gpu/s1", hostC)
 	p.prove(t, "gpu/s1")
-	assert.Equal(t, held, p.states("gpu/s1"), "another host")
+	assert.Equal(guarantee.T(t), held, p.states("gpu/s1"), "another host")
 	p.hap1.reload()
 	p.turn(t)
 	p.is(t, "gpu/s2", asOpened)
-	assert.Equal(t, held, p.states("gpu/s1"), "another HAProxy")
+	assert.Equal(guarantee.T(t), held, p.states("gpu/s1"), "another HAProxy")
 
 	q := p.next(t)
 	q.prove(t, "gpu/s1", "gpu/s2")
-	assert.Equal(t, held, q.states("gpu/s1"), "another tier-agent")
+	assert.Equal(guarantee.T(t), held, q.states("gpu/s1"), "another tier-agent")
 
 	q.hap1.operator("gpu/s1", "ready")
 	q.turn(t)
@@ -71,8 +72,8 @@ func TestG10_MaintenanceThatAnotherHostComesWith(t *testing.T) {
 			p.turn(t)
 			p.prove(t, "gpu/s1")
 			p.turn(t)
-			assert.Equal(t, [2]string{asStarted, asOpened}, p.states("gpu/s1"))
-			require.Len(t, p.Holds(p.o.Watcher.Observed()[0]), 1)
+			assert.Equal(guarantee.T(t), [2]string{asStarted, asOpened}, p.states("gpu/s1"))
+			require.Len(t, p.Holds(p.o.Watcher.Views()[0]), 1)
 			p.hap1.operator("gpu/s1", "ready")
 			p.turn(t)
 			p.is(t, "gpu/s1", asOpened)
@@ -89,7 +90,7 @@ func TestG10_AServerWithoutAnIPAddressIsLeftAlone(t *testing.T) {
 	p.serving(t, hostA)
 	p.hap1.with(func() { p.hap1.admin["gpu/s3"] = runtimeapi.ConfigMaint })
 	p.turn(t)
-	assert.Equal(t, asOpened, p.hap1.state("gpu/s3").String())
+	assert.Equal(guarantee.T(t), asOpened, p.hap1.state("gpu/s3").String())
 }
 
 // The answer to our own maintenance is lost: that must not look like somebody's.
@@ -139,7 +140,7 @@ func TestADrainForWhoHasLeft(t *testing.T) {
 			p.hap1.operator("gpu/s1", "drain")
 			p.turn(t)
 			p.turn(t)
-			assert.Equal(t, [2]string{asDrained, asOpened}, p.states("gpu/s1"))
+			assert.Equal(guarantee.T(t), [2]string{asDrained, asOpened}, p.states("gpu/s1"))
 		})
 	}
 }
@@ -154,7 +155,7 @@ func TestG10_SomebodyElsesDrainStays(t *testing.T) {
 	p.quiesced(t, slot1)
 	p.resolve(t, "gpu/s1", hostB)
 	p.prove(t, "gpu/s1")
-	assert.Equal(t, [2]string{asDrained, asOpened}, p.states("gpu/s1"))
+	assert.Equal(guarantee.T(t), [2]string{asDrained, asOpened}, p.states("gpu/s1"))
 }
 
 // Also where somebody has put it in maintenance in between, and then drained it.
@@ -168,7 +169,7 @@ func TestG10_ADrainAfterOursHasEndedIsNotOurs(t *testing.T) {
 	p.resolve(t, "gpu/s1", hostB)
 	p.hap1.operator("gpu/s1", "drain")
 	p.prove(t, "gpu/s1")
-	assert.Equal(t, [2]string{asDrained, asOpened}, p.states("gpu/s1"))
+	assert.Equal(guarantee.T(t), [2]string{asDrained, asOpened}, p.states("gpu/s1"))
 }
 
 // The drain of a slot that is empty is nobody's any more: the next host would be

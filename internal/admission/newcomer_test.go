@@ -12,6 +12,7 @@ import (
 	"tier-agent/internal/members"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 var wrongModel = probe.Result{Reason: "identity_mismatch"}
@@ -23,7 +24,7 @@ func TestANewcomerIsOpenedOnEvidenceAlone(t *testing.T) {
 	p.prober.says(hostA+"/", wrongModel)
 	p.prove(t, "gpu/s1")
 	p.is(t, "gpu/s1", asStarted)
-	assert.Empty(t, p.journal.with("set server gpu/s1 state"))
+	assert.Empty(guarantee.T(t), p.journal.with("set server gpu/s1 state"))
 
 	p.prober.says(hostA+"/", passed)
 	p.prove(t, "gpu/s1")
@@ -41,9 +42,9 @@ func TestANewcomerIsOpenedOnEachHAProxyByItself(t *testing.T) {
 	p := newPool(t)
 	p.serving(t, hostA)
 	p.hap2.reload()
-	p.turnOf(t, "hap1")
+	p.watcher.Turn(t.Context(), "hap1")
 	assert.Equal(t, [2]string{asOpened, asStarted}, p.states("gpu/s1"))
-	p.turnOf(t, "hap2")
+	p.watcher.Turn(t.Context(), "hap2")
 	p.is(t, "gpu/s1", asOpened)
 
 	p.hap1.resolve("gpu/s2", hostB) // the other one's name server has not heard of it
@@ -76,7 +77,7 @@ func TestANewcomerWaitsForWhoIsQuiesced(t *testing.T) {
 			p.quiesced(t, aim)
 			p.prove(t, "gpu/s1")
 			p.is(t, "gpu/s1", asStarted)
-			assert.Empty(t, p.journal.with("set server gpu/s1 state"))
+			assert.Empty(guarantee.T(t), p.journal.with("set server gpu/s1 state"))
 
 			r := p.readmit(t, aim)
 			assert.Equal(t, Done, r.Outcome, r.Message)
@@ -114,7 +115,7 @@ func TestASlotThatItsHostHasLeftIsClosed(t *testing.T) {
 	p.serving(t, hostA, hostB)
 	p.resolve(t, "gpu/s1", "")
 	p.hap1.resolve("gpu/s1", hostC)
-	assert.Equal(t, asStarted, p.hap1.state("gpu/s1").String(), "before the next look")
+	assert.Equal(guarantee.T(t), asStarted, p.hap1.state("gpu/s1").String(), "before the next look")
 	p.is(t, "gpu/s2", asOpened)
 }
 
@@ -150,9 +151,9 @@ func TestWhoComesBetweenTheLookAndTheChange(t *testing.T) {
 					}
 				}
 			})
-			p.turnOf(t, "hap1")
+			p.watcher.Turn(t.Context(), "hap1")
 			require.Less(t, left, 1, "it has come")
-			assert.Equal(t, c.was, p.hap1.state("gpu/s1").String())
+			assert.Equal(guarantee.T(t), c.was, p.hap1.state("gpu/s1").String())
 			assert.Empty(t, p.told, "nothing that was done")
 			_, known := p.openings.Get(members.Place{HAProxy: "hap1", Server: "gpu/s1"})
 			assert.False(t, known, "it has not been opened")
@@ -217,7 +218,7 @@ func TestABusyLanePutsANewcomerOff(t *testing.T) {
 	p.serving(t, hostA)
 	p.resolve(t, "gpu/s2", hostB)
 	p.monitor.ProbeNow(t.Context(), "gpu/s2")
-	_, mine, err := p.lane("pool").enter(t.Context(), VerbReadmit)
+	_, mine, err := p.lane("pool").enter(t.Context(), VerbReadmit, pool)
 	require.NoError(t, err)
 	p.turn(t)
 	p.is(t, "gpu/s2", asStarted)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"tier-agent/internal/crash"
 	"tier-agent/internal/fence"
@@ -15,7 +16,7 @@ import (
 // open opens HAProxy, then here, then waits for HAProxy to have the servers
 // up. The order matters: HAProxy keeps the servers down by the agent's answers
 // until the gate opens, so nothing is open in one place only.
-func (r *run) open(ctx context.Context, gen fence.Generation, ready map[string]bool, closure tier.Closure, serial uint64, opening change) *Result {
+func (r *run) open(ctx context.Context, gen fence.Generation, ready map[string]bool, closure tier.Closure, serial uint64, opening change, confirm time.Duration) *Result {
 	// Not ended by a quiesce: HAProxy may apply a command that was cut off after
 	// the read that found the server closed again.
 	crash.Point("readmit-written")
@@ -43,7 +44,7 @@ func (r *run) open(ctx context.Context, gen fence.Generation, ready map[string]b
 		}
 	}
 	crash.Point("readmit-gate")
-	if err := r.confirm(ctx, ready); err != nil {
+	if err := r.confirm(ctx, ready, confirm); err != nil {
 		return r.back(ctx, closure, endCode(ctx, CodeNotConfirmed), err)
 	}
 	for name := range ready {

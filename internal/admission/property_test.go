@@ -10,6 +10,7 @@ import (
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // story drives one lab with random verbs, faults and hands from outside, and
@@ -56,7 +57,8 @@ func (s *story) step() {
 		r := s.l.Quiesce(s.Context(), QuiesceRequest{Target: target, Reason: "swap", Who: "alice", Force: true})
 		s.open[target] = false
 		if !r.Quiesced {
-			s.Fatalf("quiesce ended %s (%s) and left %v open", r.Outcome, r.Code, target)
+			guarantee.T(s.T).Errorf("quiesce ended %s (%s) and left %v open", r.Outcome, r.Code, target)
+			guarantee.T(s.T).FailNow()
 		}
 		if r.Outcome == Done {
 			s.closedEverywhere(target, r)
@@ -98,7 +100,8 @@ func (s *story) readmit(q ReadmitRequest) {
 	r := s.l.Readmit(s.Context(), q)
 	if r.Outcome != Done {
 		if !wasOpen && !r.Quiesced {
-			s.Fatalf("readmit ended %s (%s) and left %v open", r.Outcome, r.Code, q.Target)
+			guarantee.T(s.T).Errorf("readmit ended %s (%s) and left %v open", r.Outcome, r.Code, q.Target)
+			guarantee.T(s.T).FailNow()
 		}
 		return
 	}
@@ -112,7 +115,8 @@ func (s *story) readmit(q ReadmitRequest) {
 		need = min(need, 1)
 	}
 	if wasOpen || ready < need {
-		s.Fatalf("readmit of %v, open %v, was done on %d ready servers of %d", q.Target, wasOpen, ready, len(r.Evidence))
+		guarantee.T(s.T).Errorf("readmit of %v, open %v, was done on %d ready servers of %d", q.Target, wasOpen, ready, len(r.Evidence))
+		guarantee.T(s.T).FailNow()
 	}
 	for _, e := range r.Evidence {
 		for _, h := range s.l.haproxies() {
@@ -133,12 +137,14 @@ func (s *story) check() {
 	for target, open := range s.open {
 		closure, err := s.l.model.Closed(target)
 		if err != nil || (closure == nil) != open {
-			s.Fatalf("%v has closure %v (%v), and the transitions say open: %v", target, closure, err, open)
+			guarantee.T(s.T).Errorf("%v has closure %v (%v), and the transitions say open: %v", target, closure, err, open)
+			guarantee.T(s.T).FailNow()
 		}
 	}
 	for _, target := range []tier.Target{gpu1, gpu2} {
 		if s.l.admits(target.Server) && !(s.open[llm] && s.open[target]) {
-			s.Fatalf("%v is admitted", target)
+			guarantee.T(s.T).Errorf("%v is admitted", target)
+			guarantee.T(s.T).FailNow()
 		}
 	}
 }
@@ -148,7 +154,8 @@ func (s *story) closedEverywhere(target tier.Target, r Result) {
 	for _, server := range servers {
 		for _, h := range s.l.haproxies() {
 			if state := h.state(server.FullName()); state&forced == 0 {
-				s.Fatalf("%s of %v was done, and %s is %s on %s", r.Verb, target, server.FullName(), state, h.name)
+				guarantee.T(s.T).Errorf("%s of %v was done, and %s is %s on %s", r.Verb, target, server.FullName(), state, h.name)
+				guarantee.T(s.T).FailNow()
 			}
 		}
 	}

@@ -36,6 +36,7 @@ type queue struct {
 func (r *run) queues(ctx context.Context, pause *tier.Pause) *Result {
 	deadline := time.NewTimer(r.o.Queue)
 	defer deadline.Stop()
+	r.waits("the queues on its servers to empty")
 	var queued []queue
 	for !pause.Settled() { // what its servers hear then cannot be taken back
 		if queued = r.queued(ctx, queued); queued == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // queueing has a request queue on gpu1 of hap2, a 3.2, which may let it loose.
@@ -57,10 +58,10 @@ func (l *lab) looked(t *testing.T) {
 func (l *lab) pausedNow(t *testing.T) {
 	t.Helper()
 	one, _ := l.model.Server([]byte("llm/gpu1"))
-	assert.Equal(t, []bool{false, true, true}, []bool{one.Admit, one.Quiesced, one.Up})
+	assert.Equal(guarantee.T(t), []bool{false, true, true}, []bool{one.Admit, one.Quiesced, one.Up})
 	whole, _ := l.model.Tier([]byte("llm"))
-	assert.Equal(t, []bool{false, true, true}, []bool{whole.Admit, whole.Quiesced, whole.Up})
-	assert.True(t, l.closed(t, llm))
+	assert.Equal(guarantee.T(t), []bool{false, true, true}, []bool{whole.Admit, whole.Quiesced, whole.Up})
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // Control: with the look moved above shut in Quiesce, the tier admitted while it
@@ -91,7 +92,7 @@ func TestQuiesceShutsBeforeItWaitsForAQueueAndIsDownAfter(t *testing.T) {
 	assert.Equal(t, Done, r.Outcome, r.Message)
 	whole, _ := l.model.Tier([]byte("llm"))
 	assert.False(t, whole.Up)
-	assert.Equal(t, bothDrained, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"))
 	assert.Equal(t, Done, l.readmit(t, llm).Outcome)
 }
 
@@ -131,7 +132,7 @@ func TestAQuiesceDoesNotWaitForAQueueThatAnotherHasAccepted(t *testing.T) {
 	assert.Contains(t, r.Message, `already, by alice for "swap"`)
 	r = <-first
 	assert.Equal(t, Done, r.Outcome, r.Message)
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // Of two that wait for the same queue, the one that gives up opens nothing that
@@ -177,7 +178,7 @@ func TestAQueueOfOneServerTouchesNoOther(t *testing.T) {
 	l := queueing(t, patient)
 	ended := inBackground(func() Result { return l.quiesce(t, gpu1, "disk") })
 	l.looked(t)
-	assert.False(t, l.admits("llm/gpu1"))
+	assert.False(guarantee.T(t), l.admits("llm/gpu1"))
 	assert.True(t, l.admits("llm/gpu2"))
 	whole, _ := l.model.Tier([]byte("llm"))
 	assert.Equal(t, []bool{true, false, true}, []bool{whole.Admit, whole.Quiesced, whole.Up})

@@ -10,6 +10,7 @@ import (
 
 	"tier-agent/internal/crash"
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -36,6 +37,8 @@ type QuiesceRequest struct {
 	// AcceptQueueRelease closes a server although HAProxy may release its queue
 	// onto it at once.
 	AcceptQueueRelease bool
+	// Progress is told now and then for what the quiesce waits; may be nil.
+	Progress func(Progress)
 }
 
 // Quiesce closes the target: here first, so that every face refuses at once,
@@ -47,7 +50,7 @@ type QuiesceRequest struct {
 //
 // Once begun it does not end with ctx: half a quiesce helps nobody.
 func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
-	return c.do(context.WithoutCancel(ctx), VerbQuiesce, q.Target, q.check, func(ctx context.Context, r *run) Result {
+	return c.do(context.WithoutCancel(ctx), VerbQuiesce, q.Target, q.Progress, q.check, func(ctx context.Context, r *run) Result {
 		r.By = q.Who
 		mine := tier.Closure{Reason: q.Reason, Who: q.Who, Since: time.Now().UTC().Truncate(time.Second)}
 		pause, refused := r.shut(mine, q.Force)
@@ -68,6 +71,9 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		c.intents.begin(q.Target, c.member(q.Target), closure, func(rec *intent.Record) {
 			rec.Without, rec.Forced = slices.Clone(q.Without), rec.Forced || q.Force
 			rec.Addresses = addressesOf(r.servers)
+			if rec.Masters == nil {
+				rec.Masters = c.mastersNow()
+			}
 		})
 		crash.Point("quiesce-written")
 		if _, err := c.o.Model.Invalidate(q.Target); err != nil {
@@ -157,18 +163,21 @@ func (r *run) tooFew() (where string, left int) {
 	if err != nil {
 		return "", 0
 	}
-	views := []Observed{{}} // without a Runtime API: what the model knows
+	lane := r.lane(r.Target.Tier)
+	views := []observe.View{{}} // without a Runtime API: what the model knows
+	// Otherwise what each HAProxy sends to, also by its checks and what they inherit.
 	if r.o.Watcher != nil && len(r.set.Instances()) > 0 {
-		views = r.o.Watcher.Observed()
+		views = r.o.Watcher.Views()
 	}
 	for _, o := range views {
-		if o.Servers[r.Target.Server]&forced != 0 || slices.Contains(r.Without, o.Instance) {
+		takes := func(s string) bool { return o.Servers == nil || o.Servers[s].Takes() }
+		if !takes(r.Target.Server) || slices.Contains(r.Without, o.Instance) {
 			continue // it does not serve there, or nothing does
 		}
 		left = 0
 		for _, s := range all {
 			other, _ := r.o.Model.Server([]byte(s.FullName()))
-			if s.FullName() != r.Target.Server && other.Admit && o.Servers[s.FullName()]&forced == 0 {
+			if s.FullName() != r.Target.Server && other.Admit && takes(s.FullName()) && !lane.opening(s.FullName(), r.Target) {
 				left++
 			}
 		}
@@ -229,7 +238,7 @@ func (r *run) rollBack(ctx context.Context, closure tier.Closure, why error) Res
 // Invalidate advances the target's generation; a target without a tier is
 // everything. It needs no lane: it can only take evidence away.
 func (c *Controller) Invalidate(target tier.Target) Result {
-	r := &run{Controller: c, Result: Result{Verb: VerbInvalidate, Target: target}, began: time.Now()}
+	r := newRun(c, VerbInvalidate, target, nil)
 	gen, err := c.o.Model.Invalidate(target)
 	if err != nil {
 		return r.refuse(CodeUnknown, "%v", err)

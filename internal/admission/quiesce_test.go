@@ -10,6 +10,7 @@ import (
 
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 func (l *lab) quiesce(t testing.TB, target tier.Target, reason string) Result {
@@ -29,9 +30,9 @@ func TestQuiesceClosesHereAndInEveryHAProxy(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), r.Closure.Since, time.Minute)
 	assert.NotEqual(t, before, r.Generation)
 	assert.Equal(t, l.generation(t, llm), r.Generation)
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 	for _, name := range []string{"llm/gpu1", "llm/gpu2"} {
-		assert.Equal(t, bothDrained, l.states(name))
+		assert.Equal(guarantee.T(t), bothDrained, l.states(name))
 	}
 	assert.Equal(t, bothReady, l.states("chat/a1"), "another tier is not touched")
 	assert.Equal(t, []InstanceResult{
@@ -48,11 +49,11 @@ func TestG6_QuiesceClosesBeforeHAProxyHears(t *testing.T) {
 	for _, h := range l.haproxies() {
 		h.with(func() {
 			h.arrived = func(line string) {
-				assert.True(t, l.closed(t, llm), "the gate, at %q", line)
+				assert.True(guarantee.T(t), l.closed(t, llm), "the gate, at %q", line)
 				if strings.Contains(line, "show stat") {
 					return // the bounded look at the queues: perhaps it opens again
 				}
-				assert.NotEqual(t, before, l.generation(t, llm), "the generation, at %q", line)
+				assert.NotEqual(guarantee.T(t), before, l.generation(t, llm), "the generation, at %q", line)
 			}
 		})
 	}
@@ -76,7 +77,7 @@ func TestG6_QuiesceClosesBeforeItInvalidates(t *testing.T) {
 	<-judging
 	go func() { ended <- l.quiesce(t, llm, "swap") }()
 	soon(t, "the generation advances", func() bool { return l.generation(t, llm) != before })
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 	close(release)
 	<-read
 	assert.Equal(t, Done, (<-ended).Outcome)
@@ -93,7 +94,7 @@ func TestQuiesceAgainKeepsTheFirstReasonAndClosesWhatIsOpen(t *testing.T) {
 	assert.Equal(t, "alice", r.Closure.Who)
 	assert.Contains(t, r.Message, `already, by alice for "swap"`)
 	assert.NotEqual(t, before, r.Generation, "evidence is dropped each time")
-	assert.Equal(t, bothDrained, l.states("llm/gpu2"))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu2"))
 	assert.Equal(t, []string{"hap2 set server llm/gpu2 state drain"}, l.journal.with("set server"), "only what was open")
 }
 
@@ -113,14 +114,14 @@ func TestQuiesceIsIncompleteUnlessEveryHAProxyConfirms(t *testing.T) {
 			assert.Equal(t, Incomplete, r.Outcome, r.Message)
 			assert.Equal(t, CodeHAProxy, r.Code)
 			assert.True(t, r.Quiesced)
-			assert.True(t, l.closed(t, llm))
+			assert.True(guarantee.T(t), l.closed(t, llm))
 			assert.Contains(t, r.Message, "haproxy hap2: ")
 			assert.NotContains(t, r.Message, "hap1")
 			assert.NotContains(t, r.Message, "\n")
 			require.Len(t, r.HAProxy, 2)
 			assert.Empty(t, r.HAProxy[0].Error)
 			assert.Contains(t, r.HAProxy[1].Error, "haproxy hap2: ")
-			assert.Equal(t, "drain(forced)", l.hap1.state("llm/gpu1").String(), "the other one is closed all the same")
+			assert.Equal(guarantee.T(t), "drain(forced)", l.hap1.state("llm/gpu1").String(), "the other one is closed all the same")
 		})
 	}
 }
@@ -135,14 +136,14 @@ func TestQuiesceGoesOnAfterAServerThatCannotBeClosed(t *testing.T) {
 	assert.Equal(t, Incomplete, r.Outcome)
 	assert.Contains(t, r.Message, "haproxy hap1: no such server: llm/gpu1")
 	assert.Contains(t, r.Message, "haproxy hap2: ", "each instance that failed is named")
-	assert.Equal(t, bothDrained, l.states("llm/gpu2"))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu2"))
 }
 
 func TestQuiesceLeavesMaintenanceAlone(t *testing.T) {
 	l := newLab(t)
 	l.hap1.operator("llm/gpu1", "maint")
 	assert.Equal(t, Done, l.quiesce(t, llm, "swap").Outcome)
-	assert.Equal(t, [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
 	assert.Empty(t, l.journal.with("hap1 set server llm/gpu1"))
 }
 
@@ -162,17 +163,17 @@ func TestG10_QuiescePutsBackMaintenanceThatCameInBetween(t *testing.T) {
 	})
 	r := l.quiesce(t, llm, "swap")
 	assert.Equal(t, Done, r.Outcome, r.Message)
-	assert.Equal(t, [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
-	assert.Equal(t, CodeHeld, l.readmit(t, llm).Code)
+	assert.Equal(guarantee.T(t), [2]string{"maint(forced)", "drain(forced)"}, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), CodeHeld, l.readmit(t, llm).Code)
 }
 
 func TestQuiesceOfOneServer(t *testing.T) {
 	l := newLab(t)
 	r := l.quiesce(t, gpu1, "disk")
 	assert.Equal(t, Done, r.Outcome)
-	assert.True(t, l.closed(t, gpu1))
+	assert.True(guarantee.T(t), l.closed(t, gpu1))
 	assert.False(t, l.closed(t, llm))
-	assert.Equal(t, bothDrained, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"))
 	assert.Equal(t, bothReady, l.states("llm/gpu2"))
 }
 
@@ -205,8 +206,8 @@ func TestUnknownTargetsAreRefusedByEveryVerb(t *testing.T) {
 	for target, want := range map[tier.Target]string{
 		{}:                                 `unknown tier ""`,
 		{Tier: "none"}:                     `unknown tier "none"`,
-		{Tier: "llm", Server: "llm/gpu9"}:  `unknown server "llm/gpu9" in tier "llm"`,
-		{Tier: "llm", Server: "chat/a1"}:   `unknown server "chat/a1" in tier "llm"`,
+		{Tier: "llm", Server: "llm/gpu9"}:  `unknown server "llm/gpu9" (did you mean llm/gpu1?) in tier "llm"`,
+		{Tier: "llm", Server: "chat/a1"}:   `unknown server "chat/a1" in tier "llm"; it is one of tier chat`,
 		{Tier: "none", Server: "llm/gpu1"}: `unknown tier "none"`,
 	} {
 		for _, r := range []Result{
@@ -237,7 +238,7 @@ func TestInvalidateTakesEvidenceAndTouchesNothingElse(t *testing.T) {
 		assert.Equal(t, Done, r.Outcome)
 		assert.NotEmpty(t, r.Generation)
 		assert.NotEqual(t, before, l.generation(t, gpu1))
-		assert.False(t, l.admits("llm/gpu1"))
+		assert.False(guarantee.T(t), l.admits("llm/gpu1"))
 		assert.False(t, r.Quiesced)
 	}
 	assert.Empty(t, l.journal.with("hap"))

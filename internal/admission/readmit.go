@@ -27,8 +27,13 @@ type ReadmitRequest struct {
 	// Wait is how long to wait for probes from before the invalidation, where
 	// that is longer than Options.Settle and than the tier's exercise may take.
 	Wait time.Duration
+	// Confirm is how long HAProxy may take to show every server up, instead of as long
+	// as its checks get further.
+	Confirm time.Duration
 	// Without names instances that are known to be gone.
 	Without []string
+	// Progress is told now and then for what the readmit waits; may be nil.
+	Progress func(Progress)
 }
 
 // Readmit opens the target on fresh evidence: it invalidates, probes anew,
@@ -38,7 +43,7 @@ type ReadmitRequest struct {
 // It does not end with ctx once begun, but a quiesce of the tier ends it.
 func (c *Controller) Readmit(ctx context.Context, q ReadmitRequest) Result {
 	check := func(r *run) *Result { return r.goWithout(q.Without) }
-	return c.do(context.WithoutCancel(ctx), VerbReadmit, q.Target, check, func(ctx context.Context, r *run) Result {
+	return c.do(context.WithoutCancel(ctx), VerbReadmit, q.Target, q.Progress, check, func(ctx context.Context, r *run) Result {
 		r.By = q.Who
 		closure, _ := c.o.Model.Closed(q.Target)
 		if closure == nil {
@@ -71,7 +76,7 @@ func (c *Controller) Readmit(ctx context.Context, q ReadmitRequest) Result {
 		if refused != nil {
 			return *refused
 		}
-		if failed := r.open(ctx, gen, ready, *closure, serial, r.opening(q.TakeHold, ready)); failed != nil {
+		if failed := r.open(ctx, gen, ready, *closure, serial, r.opening(q.TakeHold, ready), q.Confirm); failed != nil {
 			return *failed
 		}
 		opened := r.HAProxy

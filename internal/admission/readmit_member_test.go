@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // A slot that starts disabled is not taken for somebody's hold; one that somebody has
@@ -29,7 +30,7 @@ func TestReadmitOpensNewcomers(t *testing.T) {
 	p.turn(t)
 	p.quiesced(t, pool)
 	r = p.readmit(t, pool)
-	assert.Equal(t, CodeHeld, r.Code, r.Message)
+	assert.Equal(guarantee.T(t), CodeHeld, r.Code, r.Message)
 	assert.Contains(t, r.Message, "gpu/s2 is maint(forced,config) on haproxy hap2")
 	assert.NotContains(t, r.Message, "gpu/s1")
 	r = p.take(t, pool)
@@ -72,11 +73,11 @@ func TestAKillInAReadmitLeavesNoHold(t *testing.T) {
 	p.hap1.operator("gpu/s1", "ready")
 	p.hap2.operator("gpu/s1", "ready")
 	q := p.next(t)
-	assert.True(t, q.closed(t, pool))
+	assert.True(guarantee.T(t), q.closed(t, pool))
 	q.turn(t)
 	q.turn(t)
 	q.is(t, "gpu/s1", asStarted)
-	assert.Empty(t, q.Holds(q.o.Watcher.Observed()[0]))
+	assert.Empty(t, q.Holds(q.o.Watcher.Views()[0]))
 	r := q.readmit(t, pool)
 	assert.Equal(t, Done, r.Outcome, r.Message)
 	q.is(t, "gpu/s1", asOpened)
@@ -96,9 +97,9 @@ func TestADrainThatAReloadBringsBackIsTakenOffOnEvidence(t *testing.T) {
 	p.hap2.resolve("gpu/s1", hostB)
 	p.hap1.operator("gpu/s1", "drain") // the row of before
 	p.journal.clear()
-	p.turnOf(t, "hap1")
-	p.turnOf(t, "hap1")
-	assert.Equal(t, []string{"hap1 set server gpu/s1 state maint"}, p.journal.with("hap1 set server gpu/s1 state"))
+	p.watcher.Turn(t.Context(), "hap1")
+	p.watcher.Turn(t.Context(), "hap1")
+	assert.Equal(guarantee.T(t), []string{"hap1 set server gpu/s1 state maint"}, p.journal.with("hap1 set server gpu/s1 state"))
 	p.prove(t, "gpu/s1")
 	p.turn(t)
 	p.is(t, "gpu/s1", asOpened)
@@ -124,7 +125,7 @@ func TestATierWithoutMembers(t *testing.T) {
 	r = p.readmit(t, pool)
 	assert.Equal(t, []any{Refused, CodeNotReady}, []any{r.Outcome, r.Code}, r.Message)
 	assert.Contains(t, r.Message, "no member")
-	assert.True(t, p.closed(t, pool))
+	assert.True(guarantee.T(t), p.closed(t, pool))
 
 	p.resolve(t, "gpu/s1", hostA)
 	p.prove(t, "gpu/s1")
@@ -146,7 +147,7 @@ func TestADrainCountsTheStreamsOfWhoHasLeft(t *testing.T) {
 	_, err := p.model.Servers(tier.Target{Tier: "pool", Server: "gpu/s1"})
 	require.Error(t, err)
 	r := p.Drain(t.Context(), DrainRequest{Target: pool, Timeout: time.Second})
-	assert.Equal(t, CodeDrainTimeout, r.Code, r.Message)
+	assert.Equal(guarantee.T(t), CodeDrainTimeout, r.Code, r.Message)
 	assert.Contains(t, r.Message, "2 streams")
 	p.hap1.with(func() { delete(p.hap1.sessions, "gpu/s1") })
 	r = p.Drain(t.Context(), DrainRequest{Target: pool, Timeout: time.Minute})

@@ -14,6 +14,7 @@ import (
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 var notReady = probe.Result{Reason: "health_http_503"}
@@ -27,9 +28,9 @@ func TestG6_ReadmitInvalidatesProbesOpensAndConfirms(t *testing.T) {
 	l.quiesced(t, llm)
 	before := l.generation(t, llm)
 	inspect := func(ctx context.Context) probe.Result {
-		assert.NotEqual(t, before, l.generation(t, llm), "invalidated before it is probed")
-		assert.Equal(t, bothDrained, l.states("llm/gpu1"))
-		assert.Equal(t, bothDrained, l.states("llm/gpu2"))
+		assert.NotEqual(guarantee.T(t), before, l.generation(t, llm), "invalidated before it is probed")
+		assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"))
+		assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu2"))
 		return passed
 	}
 	l.prober.set("llm/gpu1", inspect)
@@ -39,7 +40,7 @@ func TestG6_ReadmitInvalidatesProbesOpensAndConfirms(t *testing.T) {
 		l.hap2.arrived = func(line string) {
 			switch {
 			case strings.Contains(line, "set server"):
-				assert.True(t, l.closed(t, llm), "HAProxy is opened first")
+				assert.True(guarantee.T(t), l.closed(t, llm), "HAProxy is opened first")
 			case strings.Contains(line, "show stat"):
 				assert.False(t, l.closed(t, llm))
 				reads.Add(1)
@@ -101,10 +102,10 @@ func TestG6_ReadmitStaysQuiescedWithoutReadyEvidence(t *testing.T) {
 			assert.Equal(t, "llm stays quiesced: 1 of 2 servers are ready (llm/gpu2: "+reason+")", r.Message)
 			assert.True(t, r.Quiesced)
 			assert.Equal(t, "swap", r.Closure.Reason)
-			assert.True(t, l.closed(t, llm))
+			assert.True(guarantee.T(t), l.closed(t, llm))
 			assert.NotEqual(t, before, r.Generation)
-			assert.Empty(t, l.journal.with("set server", "show stat"), "HAProxy is not touched")
-			assert.Equal(t, bothDrained, l.states("llm/gpu1"))
+			assert.Empty(guarantee.T(t), l.journal.with("set server", "show stat"), "HAProxy is not touched")
+			assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"))
 		})
 	}
 }
@@ -118,7 +119,7 @@ func TestReadmitTakesTheEvidenceOfNoOtherMoment(t *testing.T) {
 	l.prober.says("llm/gpu2", notReady)
 	r := l.readmit(t, llm)
 	assert.Equal(t, CodeNotReady, r.Code)
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // A probe of before is held until after the refusal; it then passes and counts
@@ -139,12 +140,12 @@ func TestReadmitIsRefusedWhileAnOldProbeIsOut(t *testing.T) {
 	assert.Equal(t, CodePending, r.Code)
 	assert.Equal(t, "probe_pending", r.Code)
 	assert.Contains(t, r.Message, "a probe of llm/gpu2 from before is still out")
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 	assert.Empty(t, l.journal.with("set server", "probe llm/gpu1"), "nothing was begun")
 
 	release <- passed
-	assert.Equal(t, fence.ReasonInvalidated, (<-old).Reason)
-	assert.False(t, l.admits("llm/gpu2"))
+	assert.Equal(guarantee.T(t), fence.ReasonInvalidated, (<-old).Reason)
+	assert.False(guarantee.T(t), l.admits("llm/gpu2"))
 	assert.Equal(t, Done, l.readmit(t, llm).Outcome, "and when it has ended all is well")
 }
 
@@ -163,7 +164,7 @@ func TestReadmitWaitsBrieflyForAnOldProbe(t *testing.T) {
 	soon(t, "the readmit invalidates", func() bool { return l.generation(t, llm) != before })
 	l.prober.set("llm/gpu2", nil)
 	release <- notReady
-	assert.Equal(t, fence.ReasonInvalidated, (<-old).Reason)
+	assert.Equal(guarantee.T(t), fence.ReasonInvalidated, (<-old).Reason)
 	assert.Equal(t, Done, (<-ended).Outcome)
 }
 
@@ -187,8 +188,8 @@ func TestG1_ReadmitWhoseProbeIsInvalidatedIsRefused(t *testing.T) {
 			assert.Equal(t, "probe_invalidated", r.Code)
 			assert.Contains(t, r.Message, "llm/gpu2: probe_invalidated")
 			assert.True(t, r.Quiesced)
-			assert.True(t, l.closed(t, llm))
-			assert.Empty(t, l.journal.with("set server"))
+			assert.True(guarantee.T(t), l.closed(t, llm))
+			assert.Empty(guarantee.T(t), l.journal.with("set server"))
 		})
 	}
 }
@@ -207,9 +208,9 @@ func TestReadmitIsRefusedWhenTheGenerationMovesAfterTheProbes(t *testing.T) {
 	r := <-ended
 	assert.Equal(t, Refused, r.Outcome)
 	assert.Equal(t, CodeMoved, r.Code)
-	assert.True(t, l.closed(t, llm))
-	assert.Equal(t, bothDrained, l.states("llm/gpu1"), "closed again")
-	assert.Equal(t, bothDrained, l.states("llm/gpu2"))
+	assert.True(guarantee.T(t), l.closed(t, llm))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"), "closed again")
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu2"))
 }
 
 func TestReadmitNeedsAQuiescedTarget(t *testing.T) {
@@ -232,7 +233,7 @@ func TestReadmitOnHealthAloneHasToBeAskedFor(t *testing.T) {
 	assert.Equal(t, Refused, r.Outcome)
 	assert.Equal(t, CodeUnidentified, r.Code)
 	assert.Contains(t, r.Message, "--allow-unidentified")
-	assert.True(t, l.closed(t, bare))
+	assert.True(guarantee.T(t), l.closed(t, bare))
 	assert.Empty(t, l.journal.with("hap", "probe"))
 
 	r = l.Readmit(t.Context(), ReadmitRequest{Target: bare, AllowUnidentified: true})
@@ -247,7 +248,7 @@ func TestReadmitOfATierWithoutRuntimeAPI(t *testing.T) {
 	l.quiesced(t, words)
 	l.prober.says("words/w1", notReady)
 	assert.Equal(t, CodeNotReady, l.readmit(t, words).Code)
-	assert.True(t, l.closed(t, words))
+	assert.True(guarantee.T(t), l.closed(t, words))
 	l.prober.set("words/w1", nil)
 	r := l.readmit(t, words)
 	assert.Equal(t, Done, r.Outcome)
@@ -264,15 +265,15 @@ func TestReadmitPartially(t *testing.T) {
 	r := l.Readmit(t.Context(), ReadmitRequest{Target: llm, Partial: true})
 	assert.Equal(t, Done, r.Outcome, r.Message)
 	assert.Equal(t, "llm is open again: 1 server of 2 ready", r.Message)
-	assert.False(t, l.admits("llm/gpu1"), "its own evidence keeps it out")
+	assert.False(guarantee.T(t), l.admits("llm/gpu1"), "its own evidence keeps it out")
 	assert.True(t, l.admits("llm/gpu2"))
-	assert.Equal(t, "DOWN (agent)", l.hap1.status("llm/gpu1"))
+	assert.Equal(guarantee.T(t), "DOWN (agent)", l.hap1.status("llm/gpu1"))
 
 	l.quiesced(t, llm)
 	l.prober.says("llm/gpu2", notReady)
 	r = l.Readmit(t.Context(), ReadmitRequest{Target: llm, Partial: true})
 	assert.Equal(t, CodeNotReady, r.Code, "none is too few")
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // The monitor probes every few milliseconds. Those of its probes that were out
@@ -301,7 +302,7 @@ func TestReadmitBesideARunningMonitor(t *testing.T) {
 	<-entered
 	l.journal.clear()
 	soon(t, "the monitor goes on", func() bool { return len(l.journal.with("probe chat/a1")) > 3 })
-	assert.Empty(t, entered, "a second probe is out")
+	assert.Empty(guarantee.T(t), entered, "a second probe is out")
 	close(release)
 	r := <-readmit
 	assert.Equal(t, Done, r.Outcome, r.Message)

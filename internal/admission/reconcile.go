@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -40,9 +41,9 @@ func (c *Controller) Restore() {
 
 // Intents returns every record, held against what the HAProxies last showed.
 func (c *Controller) Intents() []IntentStatus {
-	var observed []Observed
+	var observed []observe.View
 	if c.o.Watcher != nil {
-		observed = c.o.Watcher.Observed()
+		observed = c.o.Watcher.Views()
 	}
 	records := c.intents.store.All()
 	written := c.intents.written()
@@ -90,16 +91,16 @@ func (c *Controller) explained(target tier.Target) {
 }
 
 // drift says where one HAProxy does not have the servers closed.
-func drift(o Observed, servers []tier.ServerSpec) []string {
-	if o.Err != nil || o.Servers == nil {
+func drift(o observe.View, servers []tier.ServerSpec) []string {
+	if !o.Readable() {
 		return []string{"haproxy " + o.Instance + " cannot be read"}
 	}
 	var all []string
 	for _, s := range servers {
-		switch state, known := o.Servers[s.FullName()]; {
+		switch shown, known := o.Servers[s.FullName()]; {
 		case !known:
 			all = append(all, fmt.Sprintf("haproxy %s has no server %s", o.Instance, s.FullName()))
-		case state&forced == 0:
+		case shown.Admin&forced == 0:
 			all = append(all, fmt.Sprintf("haproxy %s has %s open", o.Instance, s.FullName()))
 		}
 	}
@@ -112,7 +113,10 @@ func drift(o Observed, servers []tier.ServerSpec) []string {
 // brought our own drain back, and members that are new and ready. It is called after
 // every good look, and gives way to any transition of the tier that is not a drain.
 // It also writes what could not be written.
-func (c *Controller) Reconcile(ctx context.Context, i *runtimeapi.Instance, o Observed) {
+func (c *Controller) Reconcile(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
+	c.judge()
+	c.expose(o)
+	c.succeed(ctx, i, o)
 	c.compare(ctx, o)
 	c.adopt(ctx, i, o)
 	c.introduce(ctx, i, o)
@@ -150,7 +154,7 @@ func (c *Controller) settled(target tier.Target, rec intent.Record) {
 		if targetOf(st.Record) != target || st.Drift != nil {
 			continue
 		}
-		leave, ok := c.lane(target.Tier).try()
+		leave, ok := c.lane(target.Tier).try(target)
 		if !ok {
 			return
 		}
@@ -160,7 +164,7 @@ func (c *Controller) settled(target tier.Target, rec intent.Record) {
 }
 
 func (r *run) reclose(ctx context.Context, open []string) {
-	leave, ok := r.lane(r.Target.Tier).try()
+	leave, ok := r.lane(r.Target.Tier).try(r.Target)
 	if !ok {
 		return
 	}
@@ -227,7 +231,7 @@ func (h Hold) String() string { return h.Server + " is " + h.State.String() }
 
 // Holds gives the configured servers that one HAProxy has closed and no intent
 // of ours explains. They are shown, and never undone (G10).
-func (c *Controller) Holds(o Observed) []Hold {
+func (c *Controller) Holds(o observe.View) []Hold {
 	var all []Hold
 	for _, t := range c.o.Model.Specs() {
 		if t.AgentWords {
@@ -235,7 +239,7 @@ func (c *Controller) Holds(o Observed) []Hold {
 		}
 		for _, s := range t.Servers {
 			name := s.FullName()
-			at := seen{place: place{o.Instance, name}, process: processOf(o.Info), admin: o.Servers[name]}
+			at := seen{place: place{o.Instance, name}, process: processOf(o.Info), admin: o.Servers[name].Admin}
 			if at.admin&forced == 0 || c.newcomer(at, s) {
 				continue
 			}

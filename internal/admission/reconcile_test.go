@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // Control: with reclose left out of Reconcile, each of them stayed open.
@@ -64,12 +66,12 @@ func TestG10_TheReconcilerOpensNothingAndLeavesWhatOthersClosed(t *testing.T) {
 	l.hap1.operator("chat/a1", "drain") // no intent
 	l.turn(t)
 	l.turn(t)
-	assert.Empty(t, l.journal.with("set server"))
+	assert.Empty(guarantee.T(t), l.journal.with("set server"))
 	require.Equal(t, Done, l.take(t, llm).Outcome)
 	l.journal.clear()
 	l.hap2.operator("llm/gpu2", "maint")
 	l.turn(t)
-	assert.Empty(t, l.journal.with("set server"), "nor after the intent has ended")
+	assert.Empty(guarantee.T(t), l.journal.with("set server"), "nor after the intent has ended")
 }
 
 // Control: with the look at running in try made to let it in, the reconciler
@@ -82,7 +84,7 @@ func TestTheReconcilerGivesWay(t *testing.T) {
 	readmit := inBackground(func() Result { return l.readmit(t, llm) })
 	<-f.met
 	soon(t, "hap1 is open", func() bool { return l.hap1.state("llm/gpu2") == 0 })
-	l.turnOf(t, "hap1")
+	l.watcher.Turn(t.Context(), "hap1")
 	assert.Empty(t, l.journal.with("state drain"), "to a readmit")
 	close(f.release)
 	require.Equal(t, Done, (<-readmit).Outcome)
@@ -93,11 +95,11 @@ func TestTheReconcilerGivesWay(t *testing.T) {
 	soon(t, "hap1 is closed", func() bool { return l.hap1.state("llm/gpu2") != 0 })
 	l.hap1.operator("llm/gpu2", "ready")
 	l.journal.clear()
-	l.turnOf(t, "hap1")
+	l.watcher.Turn(t.Context(), "hap1")
 	assert.Empty(t, l.journal.with("hap1 set server"), "to a quiesce")
 	close(f.release)
 	require.Equal(t, Done, (<-quiesce).Outcome)
-	l.turnOf(t, "hap1")
+	l.watcher.Turn(t.Context(), "hap1")
 	l.shut(t)
 }
 
@@ -107,12 +109,12 @@ func TestTheReconcilerRunsBesideADrain(t *testing.T) {
 	l := newLab(t)
 	l.watching(t)
 	l.quiesced(t, llm)
-	f := l.hap1.fail(fault{action: hold, on: "show stat llm"})
+	f := l.hap1.fail(fault{action: hold, on: "show stat -1"})
 	drain := inBackground(func() Result { return l.drain(t, llm, nil) })
 	<-f.met
 	l.hap2.operator("llm/gpu1", "ready")
-	l.turnOf(t, "hap2")
-	assert.Equal(t, bothDrained, l.states("llm/gpu1"))
+	l.watcher.Turn(t.Context(), "hap2")
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"))
 	close(f.release)
 	assert.Equal(t, Done, (<-drain).Outcome)
 }
@@ -155,9 +157,9 @@ func TestG10_WhatWasDrainedWhileWeCouldNotReadIsAHold(t *testing.T) {
 	l.hap2.operator("llm/gpu2", "drain")
 	l.hap2.heal()
 	l.turn(t)
-	assert.Equal(t, []string{"llm/gpu2 is drain(forced)"}, holdTexts(l.Holds(l.o.Watcher.Observed()[1])))
+	assert.Equal(t, []string{"llm/gpu2 is drain(forced)"}, holdTexts(l.Holds(l.o.Watcher.Views()[1])))
 	r := l.readmit(t, llm)
-	assert.Equal(t, CodeHeld, r.Code, r.Message)
+	assert.Equal(guarantee.T(t), CodeHeld, r.Code, r.Message)
 	assert.NotContains(t, r.Message, "gpu1", "that one was closed by us")
 }
 
@@ -174,7 +176,7 @@ func TestG8_AnInstanceThatWasReplacedBeforeItCouldBeClosedIsNotDrained(t *testin
 	next := l.afterKill(t) // whose watcher knows of no reload
 	next.watching(t)
 	r := next.drain(t, llm, nil)
-	assert.Equal(t, CodeReloaded, r.Code, r.Message)
+	assert.Equal(guarantee.T(t), CodeReloaded, r.Code, r.Message)
 	assert.Contains(t, r.Message, "haproxy hap2 was reloaded")
 }
 
@@ -206,18 +208,18 @@ func TestAnInstanceThatHangsDelaysNoOther(t *testing.T) {
 	}
 	f := l.hap1.fail(fault{action: hold, on: "gpu1 state drain"})
 	ended := make(chan struct{})
-	go func() { defer close(ended); l.turnOf(t, "hap1") }()
+	go func() { defer close(ended); l.watcher.Turn(t.Context(), "hap1") }()
 	<-f.met
-	l.turnOf(t, "hap2")
-	assert.Equal(t, "drain(forced)", l.hap2.state("llm/gpu1").String())
-	assert.Equal(t, "drain(forced)", l.hap2.state("llm/gpu2").String())
+	l.watcher.Turn(t.Context(), "hap2")
+	assert.Equal(guarantee.T(t), "drain(forced)", l.hap2.state("llm/gpu1").String())
+	assert.Equal(guarantee.T(t), "drain(forced)", l.hap2.state("llm/gpu2").String())
 
 	// Who waits for the reconciler is not overtaken by it.
 	readmit := inBackground(func() Result { return l.readmit(t, llm) })
 	lane := l.lane("llm")
 	soon(t, "the readmit waits", func() bool { lane.mu.Lock(); defer lane.mu.Unlock(); return lane.waiting == 1 })
 	l.hap2.operator("llm/gpu1", "ready")
-	l.turnOf(t, "hap2")
+	l.watcher.Turn(t.Context(), "hap2")
 	assert.Equal(t, "ready", l.hap2.state("llm/gpu1").String())
 	close(f.release)
 	<-ended
@@ -240,9 +242,9 @@ func TestAPanicOfOneInstanceDelaysNoOther(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, network, address)
 		}
 	})
-	w := NewWatcher(WatchOptions{
+	w := observe.New(observe.Options{
 		HAProxy: l.o.HAProxy, Every: time.Millisecond, Log: slog.New(slog.DiscardHandler),
-		Looked: func(context.Context, *runtimeapi.Instance, Observed) {
+		Looked: func(context.Context, *runtimeapi.Instance, observe.View) {
 			once.Do(func() { close(panicked); panic("another") })
 		},
 	})
@@ -251,9 +253,9 @@ func TestAPanicOfOneInstanceDelaysNoOther(t *testing.T) {
 	go func() { ended <- w.Run(ctx) }()
 	<-panicked
 	l.hap2.operator("llm/gpu1", "maint")
-	soon(t, "hap2 is read on", func() bool { return w.Observed()[1].Servers["llm/gpu1"].Maint() })
-	soon(t, "hap1 is tried on", func() bool { return w.Observed()[0].Err != nil })
-	assert.ErrorIs(t, w.Observed()[0].Err, runtimeapi.ErrPanicked)
+	soon(t, "hap2 is read on", func() bool { return w.Views()[1].Servers["llm/gpu1"].Admin.Maint() })
+	soon(t, "hap1 is tried on", func() bool { return w.Views()[0].Err != nil })
+	assert.ErrorIs(t, w.Views()[0].Err, runtimeapi.ErrPanicked)
 	cancel()
 	assert.NoError(t, <-ended)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 
 	"tier-agent/internal/intent"
@@ -47,7 +46,8 @@ func (c *Controller) Replace(ctx context.Context, specs []tier.Spec) (tier.Chang
 	// ended with ctx: what is not compared would count as the same.
 	ctx = context.WithoutCancel(ctx)
 	if c.o.Watcher != nil {
-		for _, o := range c.o.Watcher.Observed() {
+		c.judge()
+		for _, o := range c.o.Watcher.Views() {
 			c.compare(ctx, o)
 		}
 	}
@@ -83,7 +83,8 @@ func (l *lane) freeze() (leave func(), busy Verb) {
 			return nil, other.verb
 		}
 	}
-	mine := &transition{verb: VerbReconcile, cancel: func(error) {}, done: make(chan struct{}), opens: true}
+	mine := newTransition(VerbReconcile, tier.Target{}, func(error) {}) // every server
+	mine.opens = true
 	l.running = append(l.running, mine)
 	return func() { l.leave(mine) }, ""
 }
@@ -175,8 +176,8 @@ func addressesOf(servers []tier.ServerSpec) map[string]string {
 	for _, s := range servers {
 		if s.Address.IsValid() {
 			all[s.FullName()] = s.Address.String()
-		} else if u := s.Target.URL; u != nil {
-			all[s.FullName()] = net.JoinHostPort(u.Hostname(), portOf(u))
+		} else if s.Target.URL != nil {
+			all[s.FullName()] = s.Target.Address()
 		}
 	}
 	return all

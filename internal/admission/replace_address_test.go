@@ -12,8 +12,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
+
+// fixed is a watcher that has seen what the test says.
+type fixed struct {
+	Watcher
+	views []observe.View
+}
+
+func (f fixed) Views() []observe.View { return f.views }
 
 // watchingAddresses gives the controller a watcher that has seen one HAProxy send
 // chat's requests to port 9001 and bare's to 9003; specs come to probe chat there.
@@ -25,14 +35,14 @@ func (l *lab) watchingAddresses(t testing.TB) (specs []tier.Spec) {
 	}
 	l.replace(t, specs)
 	l.watching(t)
-	o := l.o.Watcher.watched[0].last()
-	o.Addresses = map[string]netip.AddrPort{
-		"chat/a1": netip.MustParseAddrPort("127.0.0.1:9001"), "bare/b1": netip.MustParseAddrPort("127.0.0.1:9003"),
+	views := l.watcher.Views()
+	for name, at := range map[string]string{"chat/a1": "127.0.0.1:9001", "bare/b1": "127.0.0.1:9003"} {
+		s := views[0].Servers[name]
+		s.Address = netip.MustParseAddrPort(at)
+		views[0].Servers[name] = s
 	}
-	l.o.Watcher.watched[0].seen.Store(&o)
-	silent := l.o.Watcher.watched[1].last()
-	silent.Addresses = nil
-	l.o.Watcher.watched[1].seen.Store(&silent)
+	views[1].Servers = nil
+	l.o.Watcher = fixed{l.watcher, views}
 	return specs
 }
 
@@ -57,7 +67,7 @@ func TestG11_AnEditedAddressIsComparedAtOnce(t *testing.T) {
 	l.replace(t, at(before, "chat", "127.0.0.1:9002"))
 	a := l.proven(t)
 	assert.Equal(t, tier.ReasonElsewhere, a.Reason)
-	assert.False(t, a.Admit)
+	assert.False(guarantee.T(t), a.Admit)
 	l.replace(t, before)
 	assert.True(t, l.proven(t).Admit)
 }
@@ -88,13 +98,13 @@ func TestG11_ALookOverAReplacementSaysNothing(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		l.compare(context.Background(), l.o.Watcher.Observed()[0])
+		l.compare(context.Background(), l.o.Watcher.Views()[0])
 	}()
 	<-asked
 	l.replace(t, at(at(before, "bare", "second.test.:9003"), "chat", "127.0.0.1:9002"))
 	close(answer)
 	<-ended
-	assert.Equal(t, tier.ReasonElsewhere, l.proven(t).Reason)
+	assert.Equal(guarantee.T(t), tier.ReasonElsewhere, l.proven(t).Reason)
 }
 
 // Of two looks the later one counts, whichever has been compared first: looking names up
@@ -104,15 +114,15 @@ func TestG11_ALookOverAReplacementSaysNothing(t *testing.T) {
 func TestG11_AnEarlierLookEndsNoMismatch(t *testing.T) {
 	l := newLab(t)
 	l.watchingAddresses(t)
-	earlier := l.o.Watcher.Observed()[0]
+	earlier := l.o.Watcher.Views()[0]
 	later := earlier
 	later.At = earlier.At.Add(time.Second)
-	later.Addresses = map[string]netip.AddrPort{"chat/a1": netip.MustParseAddrPort("127.0.0.1:9002")}
+	later.Servers = map[string]observe.Server{"chat/a1": {Address: netip.MustParseAddrPort("127.0.0.1:9002")}}
 	l.compare(t.Context(), later)
 	l.compare(t.Context(), earlier)
-	assert.Equal(t, tier.ReasonElsewhere, l.proven(t).Reason)
+	assert.Equal(guarantee.T(t), tier.ReasonElsewhere, l.proven(t).Reason)
 	l.compare(t.Context(), later)
-	later.At, later.Addresses = later.At.Add(time.Second), earlier.Addresses
+	later.At, later.Servers = later.At.Add(time.Second), earlier.Servers
 	l.compare(t.Context(), later)
 	assert.True(t, l.proven(t).Admit)
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // Control: with `return true` in meets, or the look at Gone taken out of align, the
@@ -28,7 +30,7 @@ func TestAnIntentIsOfAnAddress(t *testing.T) {
 	assert.Empty(t, st.Drift)
 
 	l.replace(t, before)
-	assert.True(t, l.closed(t, llm), "what was quiesced is there again")
+	assert.True(guarantee.T(t), l.closed(t, llm), "what was quiesced is there again")
 	closure, err := l.model.Closed(llm)
 	require.NoError(t, err)
 	assert.Equal(t, "alice", closure.Who)
@@ -45,13 +47,13 @@ func TestAnIntentIsOfAnAddressOverARestart(t *testing.T) {
 	l.quiesced(t, llm)
 	l.replace(t, gone(before, "llm"))
 	next := l.afterKill(t)
-	assert.True(t, next.closed(t, llm), "the same address")
+	assert.True(guarantee.T(t), next.closed(t, llm), "the same address")
 	assert.False(t, next.onDisk(t)[0].Gone)
 
 	next.replace(t, gone(before, "llm"))
 	next.replace(t, at(before, "llm", "other"))
 	require.False(t, next.closed(t, llm))
-	assert.True(t, next.afterKill(t).closed(t, llm), "the file has the first address again")
+	assert.True(guarantee.T(t), next.afterKill(t).closed(t, llm), "the file has the first address again")
 }
 
 // Closed is the safe side: an intent follows the address of a name that stays.
@@ -61,8 +63,8 @@ func TestWhatIsQuiescedStaysSoWhileItsAddressIsEdited(t *testing.T) {
 	l.quiesced(t, llm)
 	l.quiesced(t, gpu1)
 	l.replace(t, at(before, "llm", "other"))
-	assert.True(t, l.closed(t, llm))
-	assert.True(t, l.closed(t, gpu1))
+	assert.True(guarantee.T(t), l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, gpu1))
 	for _, r := range l.onDisk(t) {
 		assert.Equal(t, "other:80", r.Addresses["llm/gpu1"])
 	}
@@ -71,8 +73,8 @@ func TestWhatIsQuiescedStaysSoWhileItsAddressIsEdited(t *testing.T) {
 	l.replace(t, before)
 	assert.False(t, l.closed(t, llm))
 	l.replace(t, at(before, "llm", "other"))
-	assert.True(t, l.closed(t, llm))
-	assert.True(t, l.closed(t, gpu1))
+	assert.True(guarantee.T(t), l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, gpu1))
 }
 
 // Of a record from before addresses were written nobody knows.
@@ -86,7 +88,7 @@ func TestAnIntentWithoutAnAddressHolds(t *testing.T) {
 	require.NoError(t, err)
 	l.replace(t, gone(before, "llm"))
 	l.replace(t, at(before, "llm", "other"))
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // Control: with get made a plain look at the store, the newcomer's quiesce was the
@@ -101,14 +103,14 @@ func TestAQuiesceOfANewcomerTakesTheOldIntentsPlace(t *testing.T) {
 	l.turn(t)
 	assert.False(t, l.closed(t, llm), "and the reconciler leaves it alone")
 	assert.Equal(t, []string{"llm/gpu1 is drain(forced)", "llm/gpu2 is drain(forced)"},
-		holdTexts(l.Holds(l.o.Watcher.Observed()[0])), "what closes it in HAProxy is nobody's now")
+		holdTexts(l.Holds(l.o.Watcher.Views()[0])), "what closes it in HAProxy is nobody's now")
 	assert.Equal(t, CodeNotQuiesced, l.readmit(t, llm).Code)
 
 	require.Equal(t, Done, l.quiesce(t, llm, "again").Outcome)
 	records := l.onDisk(t)
 	require.Len(t, records, 1)
 	assert.Equal(t, []any{"again", false, "other:80"}, []any{records[0].Reason, records[0].Gone, records[0].Addresses["llm/gpu1"]})
-	assert.Equal(t, CodeHeld, l.readmit(t, llm).Code)
+	assert.Equal(guarantee.T(t), CodeHeld, l.readmit(t, llm).Code)
 	r := l.Readmit(t.Context(), ReadmitRequest{Target: llm, Who: "bob", TakeHold: true})
 	assert.Equal(t, Done, r.Outcome, r.Message)
 	assert.Empty(t, l.Intents())

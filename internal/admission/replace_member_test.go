@@ -10,6 +10,7 @@ import (
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // The intent of a member goes with its address.
@@ -27,14 +28,14 @@ func TestAnIntentFollowsItsMember(t *testing.T) {
 	}
 	p.turn(t)
 	p.intentsAre(t, "gpu/s2 "+hostA)
-	assert.True(t, p.closed(t, slot2))
+	assert.True(guarantee.T(t), p.closed(t, slot2))
 	p.turn(t)
 	for _, h := range p.haproxies() {
-		assert.NotZero(t, h.state("gpu/s2")&forced, "closed on %s", h.name)
+		assert.NotZero(guarantee.T(t), h.state("gpu/s2")&forced, "closed on %s", h.name)
 	}
 	p.prove(t, "gpu/s2")
 	a, _ := p.model.Server([]byte("gpu/s2"))
-	assert.False(t, a.Admit)
+	assert.False(guarantee.T(t), a.Admit)
 
 	// Nowhere.
 	p.resolve(t, "gpu/s2", "")
@@ -81,10 +82,10 @@ func TestAnIntentThatIsNowhereHoldsAgain(t *testing.T) {
 
 	q.resolve(t, "gpu/s1", hostA)
 	q.intentsAre(t, "gpu/s1 "+hostA)
-	assert.True(t, q.closed(t, slot1))
+	assert.True(guarantee.T(t), q.closed(t, slot1))
 	q.turn(t)
 	for _, h := range q.haproxies() {
-		assert.NotZero(t, h.state("gpu/s1")&forced, "closed on %s", h.name)
+		assert.NotZero(guarantee.T(t), h.state("gpu/s1")&forced, "closed on %s", h.name)
 	}
 }
 
@@ -109,7 +110,7 @@ func TestTwoHostsOfOneSlotAreQuiesced(t *testing.T) {
 	p.is(t, "gpu/s1", asOpened)
 	p.resolve(t, "gpu/s2", hostA)
 	p.prove(t, "gpu/s2")
-	assert.True(t, p.closed(t, slot2))
+	assert.True(guarantee.T(t), p.closed(t, slot2))
 	p.intentsAre(t, "gpu/s2 "+hostA)
 }
 
@@ -180,19 +181,19 @@ func TestIntentsOfMembersThatChangePlaces(t *testing.T) {
 				}
 				records = append(records, at)
 			}
-			assert.ElementsMatch(t, c.want, records)
+			assert.ElementsMatch(guarantee.T(t), c.want, records)
 			for n, slot := range []string{"gpu/s1", "gpu/s2", "gpu/s3"} {
 				if c.now[n] == "" {
 					continue
 				}
 				a, _ := p.model.Server([]byte(slot))
-				assert.Equal(t, c.now[n] == hostC, a.Admit, "%s has %s", slot, c.now[n])
+				assert.Equal(guarantee.T(t), c.now[n] == hostC, a.Admit, "%s has %s", slot, c.now[n])
 				for _, h := range p.haproxies() {
-					assert.Equal(t, c.now[n] == hostC, h.state(slot)&forced == 0, "%s has %s on %s: %s", slot, c.now[n], h.name, h.state(slot))
+					assert.Equal(guarantee.T(t), c.now[n] == hostC, h.state(slot)&forced == 0, "%s has %s on %s: %s", slot, c.now[n], h.name, h.state(slot))
 				}
 			}
 			q := p.next(t)
-			require.Len(t, q.intents.store.All(), 2, "on disk")
+			require.Len(guarantee.T(t), q.intents.store.All(), 2, "on disk")
 
 			// Each is readmitted by itself, and no drain of ours counts as held.
 			for n, slot := range []string{"gpu/s1", "gpu/s2", "gpu/s3"} {

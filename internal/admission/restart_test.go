@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // hooked is a store that lets the test look, or wait, before each write.
@@ -122,34 +124,23 @@ func (l *lab) intentOf(t testing.TB, target tier.Target) IntentStatus {
 
 // watching gives the controller a watcher. It looks when the test calls turn,
 // and before.
-func (l *lab) watching(t testing.TB, change ...func(*WatchOptions)) *Watcher {
+func (l *lab) watching(t testing.TB, change ...func(*observe.Options)) *observe.Watcher {
 	t.Helper()
-	o := WatchOptions{HAProxy: l.o.HAProxy, Every: time.Hour, Log: slog.New(slog.DiscardHandler), Looked: l.Reconcile}
+	o := observe.Options{HAProxy: l.o.HAProxy, Every: time.Hour, Log: slog.New(slog.DiscardHandler), Looked: l.Reconcile}
 	for _, c := range change {
 		c(&o)
 	}
-	l.o.Watcher = NewWatcher(o)
-	l.o.Watcher.Look(t.Context())
-	return l.o.Watcher
+	l.watcher = observe.New(o)
+	l.o.Watcher = l.watcher
+	l.watcher.Look(t.Context())
+	return l.watcher
 }
 
 // turn is what Watcher.Run does once for each instance, one after the other.
 func (l *lab) turn(t testing.TB) {
 	t.Helper()
-	for _, one := range l.o.Watcher.watched {
-		l.turnOf(t, one.instance.Name())
-	}
-}
-
-func (l *lab) turnOf(t testing.TB, instance string) {
-	t.Helper()
-	for _, one := range l.o.Watcher.watched {
-		if one.instance.Name() != instance {
-			continue
-		}
-		if o := l.o.Watcher.look(t.Context(), one); o.Err == nil {
-			l.o.Watcher.tell(t.Context(), one, o)
-		}
+	for _, v := range l.watcher.Views() {
+		l.watcher.Turn(t.Context(), v.Instance)
 	}
 }
 
@@ -158,7 +149,7 @@ func (l *lab) drainedEverywhere(t testing.TB, names ...string) {
 	t.Helper()
 	for _, h := range l.haproxies() {
 		for _, name := range names {
-			assert.Equal(t, "drain(forced)", h.state(name).String(), "%s on %s", name, h.name)
+			assert.Equal(guarantee.T(t), "drain(forced)", h.state(name).String(), "%s on %s", name, h.name)
 		}
 	}
 }

@@ -105,10 +105,12 @@ type ServerResult struct {
 	After  string `json:"after"`
 }
 
-// Progress is what a drain sees while it waits.
+// Progress is what a transition sees while it waits.
 type Progress struct {
-	Seconds float64        `json:"seconds"` // since the drain began
-	HAProxy []InstanceLoad `json:"haproxy"`
+	Seconds float64 `json:"seconds"`           // since it began
+	Waiting string  `json:"waiting,omitempty"` // for what
+	// HAProxy is what a drain has counted; absent where it could not count for a while.
+	HAProxy []InstanceLoad `json:"haproxy,omitempty"`
 }
 
 // InstanceLoad counts what one HAProxy still has on the target's servers.
@@ -117,6 +119,9 @@ type InstanceLoad struct {
 	PID      int    `json:"pid,omitempty"`
 	Streams  int    `json:"streams"`
 	Queue    int    `json:"queue"`
+	// Tracking is how much of that is on servers which follow one of the target's (`track`
+	// in HAProxy), by "backend/server".
+	Tracking map[string]int `json:"tracking,omitempty"`
 	// OldWorkers are those of earlier reloads; what they have is in Streams and
 	// Queue too.
 	OldWorkers []WorkerLoad `json:"old_workers,omitempty"`
@@ -124,7 +129,9 @@ type InstanceLoad struct {
 	// They are not the drained servers' and hold nothing up.
 	BackendQueue int    `json:"backend_queue"`
 	Error        string `json:"error,omitempty"`
-	retries      uint64
+	// Hidden says which workers may have streams that nothing shows.
+	Hidden  string `json:"hidden,omitempty"`
+	retries uint64
 }
 
 // WorkerLoad is what one old worker still has on the target's servers.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 func (l *lab) quiesceOrNot(t testing.TB, target tier.Target) Result {
@@ -45,10 +46,10 @@ func TestRollbackRestoresWhatWasFound(t *testing.T) {
 			assert.NotContains(t, r.Message, "\n")
 			assert.False(t, r.Quiesced)
 			assert.False(t, l.closed(t, llm))
-			assert.Equal(t, []string{"maint(forced)", "ready", "ready"}, l.all("llm/gpu1"))
-			assert.Equal(t, []string{"ready", "drain(forced)", "ready"}, l.all("llm/gpu2"))
+			assert.Equal(guarantee.T(t), []string{"maint(forced)", "ready", "ready"}, l.all("llm/gpu1"))
+			assert.Equal(guarantee.T(t), []string{"ready", "drain(forced)", "ready"}, l.all("llm/gpu2"))
 			assert.Empty(t, l.onDisk(t))
-			assert.False(t, l.admits("llm/gpu1"), "open, and the evidence from before is gone")
+			assert.False(guarantee.T(t), l.admits("llm/gpu1"), "open, and the evidence from before is gone")
 			l.hap3.heal()
 			l.turn(t)
 			assert.Equal(t, "ready", l.hap3.state("llm/gpu1").String(), "nothing closes it again")
@@ -77,7 +78,7 @@ func TestOnlyWhoClosedItRollsBack(t *testing.T) {
 	require.NoError(t, err)
 	l.hap2.fail(fault{action: cut, times: -1})
 	assert.Equal(t, Incomplete, l.quiesceOrNot(t, llm).Outcome)
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // Control: without readmitted in rollBack, gpu1 was opened under its own intent;
@@ -87,19 +88,19 @@ func TestRollbackOpensNothingThatAnotherIntentWantsClosed(t *testing.T) {
 	l.quiesced(t, gpu1)
 	l.hap2.fail(fault{action: refuse, on: "gpu2 state drain", text: "Permission denied"})
 	assert.Equal(t, CodeRolledBack, l.quiesceOrNot(t, llm).Code)
-	assert.Equal(t, bothDrained, l.states("llm/gpu1"))
+	assert.Equal(guarantee.T(t), bothDrained, l.states("llm/gpu1"))
 	assert.Equal(t, bothReady, l.states("llm/gpu2"))
-	assert.Empty(t, l.journal.with("gpu1 state ready"))
+	assert.Empty(guarantee.T(t), l.journal.with("gpu1 state ready"))
 
 	l = newLab(t)
 	l.quiesced(t, llm)
 	l.hap2.operator("llm/gpu1", "ready")
 	l.hap2.fail(fault{action: refuse, on: "gpu1 state drain", text: "Permission denied"})
 	assert.Equal(t, CodeRolledBack, l.quiesceOrNot(t, gpu1).Code)
-	assert.Empty(t, l.journal.with("gpu1 state ready"))
-	assert.Equal(t, "drain(forced)", l.hap1.state("llm/gpu1").String())
+	assert.Empty(guarantee.T(t), l.journal.with("gpu1 state ready"))
+	assert.Equal(guarantee.T(t), "drain(forced)", l.hap1.state("llm/gpu1").String())
 	assert.False(t, l.closed(t, gpu1))
-	assert.True(t, l.closed(t, llm))
+	assert.True(guarantee.T(t), l.closed(t, llm))
 }
 
 // The second operator's quiesce is confirmed while the first one's still waits
@@ -120,8 +121,8 @@ func TestRollbackIsRefusedWhenSomebodyElseReliesOnIt(t *testing.T) {
 	assert.Equal(t, Incomplete, r.Outcome, r.Message)
 	assert.Contains(t, r.Message, "another command of its tier has come to rely on that")
 	l.shut(t)
-	assert.Empty(t, l.journal.with("state ready"))
-	assert.Len(t, l.onDisk(t), 1)
+	assert.Empty(guarantee.T(t), l.journal.with("state ready"))
+	assert.Len(guarantee.T(t), l.onDisk(t), 1)
 }
 
 // Control: with opens not set in alone, the quiesce was done while the rollback

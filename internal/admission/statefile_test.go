@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/intent"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/statefile"
 	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 // files is a watcher that keeps a server-state file of each HAProxy.
@@ -24,14 +26,14 @@ type files struct {
 	dir string
 }
 
-func keeping(t testing.TB, l *lab, change ...func(*WatchOptions)) files {
+func keeping(t testing.TB, l *lab, change ...func(*observe.Options)) files {
 	t.Helper()
 	f := files{lab: l, dir: filepath.Join(t.TempDir(), "state")}
 	require.NoError(t, os.Mkdir(f.dir, 0o700))
 	for _, s := range []string{"llm/gpu1", "llm/gpu2", "chat/a1", "bare/b1"} {
 		require.True(t, l.monitor.ProbeNow(t.Context(), s).Ready)
 	}
-	l.watching(t, append(change, func(o *WatchOptions) {
+	l.watching(t, append(change, func(o *observe.Options) {
 		o.StateFiles = map[string]string{"hap1": f.path("hap1"), "hap2": f.path("hap2")}
 		o.Rows = func(shown statefile.Shown) []statefile.Row { return statefile.Compose(l.model, shown) }
 	})...)
@@ -58,19 +60,19 @@ func (f files) rows(t testing.TB, instance string) []string {
 	return names
 }
 
-func (f files) wrong(instance int) string { return f.o.Watcher.Observed()[instance].StateFile }
+func (f files) wrong(instance int) string { return f.o.Watcher.Views()[instance].StateFile }
 
 // Control: with kept left out of Quiesce the files had no row when it was done;
 // left out of Readmit, they still had them.
 func TestG7_TheStateFilesFollowBeforeACommandIsDone(t *testing.T) {
 	l := newLab(t)
 	f := keeping(t, l)
-	l.o.Watcher.KeepFiles()
+	l.watcher.KeepFiles()
 	l.o.Watcher.Look(t.Context())
 	assert.Empty(t, f.rows(t, "hap1"))
 	require.Equal(t, Done, l.quiesce(t, llm, "swap").Outcome)
 	for _, name := range []string{"hap1", "hap2"} {
-		assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, name), "and of what is open, none")
+		assert.Equal(guarantee.T(t), []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, name), "and of what is open, none")
 	}
 	assert.Contains(t, f.text(t, "hap1"), "\n0 llm 0 gpu1 - 0 8 1 1 0 6 1 0 6 0 0 0 - 18081 -\n", "with nothing that its line says")
 	require.Equal(t, Done, l.readmit(t, llm).Outcome)
@@ -85,18 +87,18 @@ func TestG7_TheStateFilesFollowBeforeACommandIsDone(t *testing.T) {
 func TestG7_AReadmitThatClosesAgainLeavesItsRows(t *testing.T) {
 	l := newLab(t)
 	f := keeping(t, l)
-	l.o.Watcher.KeepFiles()
+	l.watcher.KeepFiles()
 	l.quiesced(t, llm)
 	held := l.hap2.fail(fault{action: hold, on: "gpu2 state ready"})
 	readmit := inBackground(func() Result { return l.readmit(t, llm) })
 	<-held.met
 	soon(t, "hap1 is open", func() bool { return l.hap1.state("llm/gpu2") == 0 })
-	l.o.Watcher.lookAt(t.Context(), func(name string) bool { return name == "hap1" })
-	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
+	l.o.Watcher.LookAt(t.Context(), func(name string) bool { return name == "hap1" })
+	assert.Equal(guarantee.T(t), []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
 	l.Invalidate(llm)
 	close(held.release)
 	require.NotEqual(t, Done, (<-readmit).Outcome)
-	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
+	assert.Equal(guarantee.T(t), []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
 }
 
 // Control: with the look at files left out of keep, there was a file at once.
@@ -105,8 +107,7 @@ func TestNoStateFileIsWrittenBeforeTheFirstRound(t *testing.T) {
 	f := keeping(t, l)
 	l.quiesced(t, llm)
 	assert.NoFileExists(t, f.path("hap1"))
-	l.o.Watcher.KeepFiles()
-	assert.Len(t, l.o.Watcher.watched[0].wake, 1, "and Run is told to look")
+	l.watcher.KeepFiles()
 	l.o.Watcher.Look(t.Context())
 	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
 }
@@ -115,7 +116,7 @@ func TestNoStateFileIsWrittenBeforeTheFirstRound(t *testing.T) {
 func TestAStateFileIsNotWrittenForWhatChangesByItself(t *testing.T) {
 	l := newLab(t)
 	f := keeping(t, l)
-	l.o.Watcher.KeepFiles()
+	l.watcher.KeepFiles()
 	l.quiesced(t, llm)
 	before, err := os.Stat(f.path("hap1"))
 	require.NoError(t, err)
@@ -134,21 +135,21 @@ func TestAStateFileIsNotWrittenForWhatChangesByItself(t *testing.T) {
 func TestAStateFileIsMadeOfWholeDumpsOfTheProcessThatRuns(t *testing.T) {
 	l := newLab(t)
 	f := keeping(t, l)
-	l.o.Watcher.KeepFiles()
+	l.watcher.KeepFiles()
 	l.quiesced(t, llm)
 	before := f.text(t, "hap2")
 	l.hap2.fail(fault{action: half, on: "show servers state"})
 	l.o.Watcher.Look(t.Context())
-	assert.ErrorIs(t, l.o.Watcher.Observed()[1].Err, runtimeapi.ErrIncomplete)
-	assert.Equal(t, before, f.text(t, "hap2"))
+	assert.ErrorIs(t, l.o.Watcher.Views()[1].Err, runtimeapi.ErrIncomplete)
+	assert.Equal(guarantee.T(t), before, f.text(t, "hap2"))
 
 	l.hap2.with(func() { l.hap2.ending = true; clear(l.hap2.admin) })
 	l.o.Watcher.Look(t.Context())
-	seen := l.o.Watcher.Observed()[1]
+	seen := l.o.Watcher.Views()[1]
 	assert.ErrorContains(t, seen.Err, "process 100 is being replaced")
 	assert.Empty(t, seen.StateFile, "that is no fault of the file")
-	assert.Equal(t, runtimeapi.ForcedDrain, seen.Servers["llm/gpu1"], "nor anybody's opening")
-	assert.Equal(t, before, f.text(t, "hap2"))
+	assert.Equal(t, runtimeapi.ForcedDrain, seen.Servers["llm/gpu1"].Admin, "nor anybody's opening")
+	assert.Equal(guarantee.T(t), before, f.text(t, "hap2"))
 }
 
 // A reload, and a readmit before the new process has been looked at: what it shows open
@@ -159,7 +160,7 @@ func TestAStateFileIsMadeOfWholeDumpsOfTheProcessThatRuns(t *testing.T) {
 func TestAReadmitRightAfterAReloadIsNotBlamedOnTheStateFile(t *testing.T) {
 	l := newLab(t)
 	f := keeping(t, l)
-	l.o.Watcher.KeepFiles()
+	l.watcher.KeepFiles()
 	l.quiesced(t, llm)
 	for _, h := range l.haproxies() {
 		h.with(func() { h.pid++ }) // it has loaded the file
@@ -180,7 +181,7 @@ func TestAReadmitRightAfterAReloadIsNotBlamedOnTheStateFile(t *testing.T) {
 func TestG7_AServerIsQuiescedBeforeHAProxyHasIt(t *testing.T) {
 	l := newLab(t)
 	f := keeping(t, l)
-	l.o.Watcher.KeepFiles()
+	l.watcher.KeepFiles()
 	specs := l.specs(t)
 	s := server("llm", "gpu3")
 	s.Target.URL, s.Separate = &url.URL{Scheme: "http", Host: "127.0.0.1:18081"}, false
@@ -211,8 +212,8 @@ func TestG7_AServerIsQuiescedBeforeHAProxyHasIt(t *testing.T) {
 func TestAStateFileThatIsNotLoadedIsReported(t *testing.T) {
 	var log bytes.Buffer
 	l := newLab(t)
-	f := keeping(t, l, func(o *WatchOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	l.o.Watcher.KeepFiles()
+	f := keeping(t, l, func(o *observe.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	l.watcher.KeepFiles()
 	l.quiesced(t, llm)
 	require.Empty(t, f.wrong(1))
 	l.hap2.reload()
@@ -235,7 +236,7 @@ func TestAStateFileThatIsNotLoadedIsReported(t *testing.T) {
 func TestAStateFileThatCannotBeWrittenIsReportedAndWrittenLater(t *testing.T) {
 	l := newLab(t)
 	f := keeping(t, l)
-	l.o.Watcher.KeepFiles()
+	l.watcher.KeepFiles()
 	l.quiesced(t, chat)
 	l.hap2.reload()
 	l.o.Watcher.Look(t.Context())
@@ -246,12 +247,26 @@ func TestAStateFileThatCannotBeWrittenIsReportedAndWrittenLater(t *testing.T) {
 	assert.Equal(t, Done, r.Outcome, "HAProxy has it closed")
 	assert.Contains(t, r.Message, "; the server-state file of haproxy hap1 is not written: ")
 	assert.NotContains(t, r.Message, "\n")
-	assert.Contains(t, f.wrong(0), "not written: ")
+	wrong := f.wrong(0)
+	assert.Contains(t, wrong, "not written: ")
+	l.o.Watcher.Look(t.Context())
+	assert.Equal(t, wrong, f.wrong(0), "the same words, which are not logged again")
 	require.NoError(t, os.Rename(f.dir+".away", f.dir))
 	l.o.Watcher.Look(t.Context())
 	assert.Empty(t, f.wrong(0))
 	assert.Contains(t, f.wrong(1), "not loaded", "that has not changed")
 	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2", "chat/a1"}, f.rows(t, "hap1"))
+}
+
+// waking counts how often the watcher is woken.
+type waking struct {
+	Watcher
+	wakes int
+}
+
+func (w *waking) Wake() {
+	w.wakes++
+	w.Watcher.Wake()
 }
 
 // A reload that has lost the drain, with tier-agent alive: closed again, and in
@@ -261,16 +276,13 @@ func TestAStateFileThatCannotBeWrittenIsReportedAndWrittenLater(t *testing.T) {
 func TestTheReconcilersDoingReachesTheStateFile(t *testing.T) {
 	l := newLab(t)
 	f := keeping(t, l)
-	l.o.Watcher.KeepFiles()
+	l.watcher.KeepFiles()
 	l.quiesced(t, llm)
 	l.hap2.reload()
-	for _, one := range l.o.Watcher.watched {
-		<-one.wake // KeepFiles has woken it
-	}
+	spy := &waking{Watcher: l.o.Watcher}
+	l.o.Watcher = spy
 	l.turn(t)
-	for _, one := range l.o.Watcher.watched {
-		assert.Len(t, one.wake, 1, "it wakes the watcher")
-	}
+	assert.Equal(t, 1, spy.wakes, "it wakes the watcher")
 	l.turn(t)
 	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap2"))
 	assert.Equal(t, intent.Quiesced, l.intentOf(t, llm).Phase)

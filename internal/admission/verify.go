@@ -56,6 +56,7 @@ func (r *run) unsettled(ctx context.Context, wait time.Duration) string {
 	defer cancel()
 	for _, s := range r.servers {
 		idle := r.o.Monitor.WhenIdle(s.FullName())
+		r.waits("a probe of %s from before to end", s.FullName())
 		select {
 		case <-idle:
 		case <-ctx.Done():
@@ -92,8 +93,10 @@ func (r *run) exerciseTimeout() time.Duration {
 func (r *run) probe(ctx context.Context) map[string]bool {
 	var exercised []fence.Verdict
 	if r.spec.Exercise != nil {
+		r.waits("an exercise of each server")
 		exercised = r.ofEach(func(name string) fence.Verdict { return r.o.Monitor.ExerciseNow(ctx, name) })
 	}
+	r.waits("a probe of each server")
 	ready := map[string]bool{}
 	r.Evidence = make([]Evidence, len(r.servers))
 	for n, v := range r.ofEach(func(name string) fence.Verdict { return r.o.Monitor.ProbeNow(ctx, name) }) {

@@ -58,3 +58,5 @@ func listenLoopback(tb testing.TB) net.Listener {
 type fixed struct{ st State }
 
 func (f fixed) AgentState([]byte) (State, bool) { return f.st, true }
+
+func (f fixed) Continues([]byte) bool { return false }

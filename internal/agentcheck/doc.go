@@ -8,12 +8,12 @@
 // # Replies
 //
 //	admission  evidence        reply                    with State.AdminWords
-//	open       ready           up <weight>%             ready up <weight>%
+//	open       ready           up, or up <weight>%      ready up <weight>%
 //	open       anything else   down # <reason>          down # <reason>
 //	quiesced   any             down # quiesced          drain # quiesced
 //	unknown name               down # unknown_tier      -
 //	nothing was asked          down # no_agent_send     -
-//	the name never ended       down # read_timeout      -
+//	the name did not end       down # read_timeout      -
 //	too long, or not a name    down # bad_request       -
 //	the source panicked        down # internal_error    -
 //
@@ -26,6 +26,9 @@
 // Without AdminWords no reply holds an admin word. HAProxy keeps one pair of
 // flags for its command line and for the agent, the last writer wins, and so a
 // steady "ready" would undo an operator's drain at the next poll.
+//
+// A weight is part of a reply only as long as HAProxy has another one to take: what is
+// said steadily would undo an operator's "set weight" at the next poll.
 //
 // With AdminWords the flags are the agent's own, and the rules are these:
 //   - drain is sent without a health word. A down next to it would cut the
@@ -43,7 +46,7 @@
 // weight in whole numbers, and 50% of weight 1 is no traffic at all.
 //
 // Options.ReadTimeout must stay below HAProxy's agent-inter (its poll timeout,
-// unless "timeout check" is set), or a server without agent-send hears nothing.
+// unless "timeout check" is set), or a name that does not end hears nothing.
 //
 // "down # quiesced" ends streams where "on-marked-down shutdown-sessions" is
 // configured. Quiesce through the Runtime API and leave that option out.

@@ -42,6 +42,17 @@ func (s *script) AgentState(name []byte) (State, bool) {
 	return st, ok
 }
 
+func (s *script) Continues(begun []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.states {
+		if len(name) > len(begun) && strings.HasPrefix(name, string(begun)) {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *script) set(name string, st State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // TestHAProxy takes each kind of line through real HAProxys: all those that
@@ -49,11 +51,11 @@ func TestHAProxy(t *testing.T) {
 }
 
 // Negative controls: with "ready up" for a steady ready, the operator's drain was
-// gone; without the idle deadline in readName, the poll without LF never came.
+// gone; without the deadline of Silence in readName, the poll without LF never came.
 func testReplies(t *testing.T, bin string) {
 	src := newScript()
 	src.set("be/s1", State{Ready: true})
-	_, agent := serveTCP(t, src, Options{ReadTimeout: 500 * time.Millisecond})
+	_, agent := serveTCP(t, src, Options{})
 	h := startHAProxy(t, bin, agent, `
   server s1 127.0.0.1:1 weight 100 agent-send "be/s1\n"
   server silent 127.0.0.1:1 weight 100
@@ -68,6 +70,10 @@ func testReplies(t *testing.T, bin string) {
 	src.set("be/s1", State{Reason: strings.Repeat("r", maxReason)})
 	assert.Contains(t, h.told(src, "be/s1", "s1").why, "("+strings.Repeat("r", maxReason)+")", "not cut")
 	src.set("be/s1", State{Ready: true})
+	assert.Equal(t, server{running, "0", "50", "via agent : up"}, h.told(src, "be/s1", "s1"), "left as it is")
+	h.command("set server be/s1 weight 7")
+	assert.Equal(guarantee.T(t), server{running, "0", "7", "via agent : up"}, h.told(src, "be/s1", "s1"), "an operator's stays")
+	src.set("be/s1", State{Ready: true, Weight: 100})
 	assert.Equal(t, server{running, "0", "100", "via agent : up"}, h.told(src, "be/s1", "s1"))
 	src.set("be/s1", State{Ready: true, Quiesced: true})
 	assert.Equal(t, server{stopped, "0", "100", "via agent : down (quiesced)"}, h.told(src, "be/s1", "s1"))
@@ -76,15 +82,23 @@ func testReplies(t *testing.T, bin string) {
 	src.set("be/s1", State{Ready: true})
 	h.told(src, "be/s1", "s1")
 	h.command("set server be/s1 state drain")
-	assert.Equal(t, "8", h.told(src, "be/s1", "s1").admin)
+	assert.Equal(guarantee.T(t), "8", h.told(src, "be/s1", "s1").admin)
 	h.command("set server be/s1 state maint")
-	assert.Equal(t, "1", h.told(src, "be/s1", "s1").admin)
+	assert.Equal(guarantee.T(t), "1", h.told(src, "be/s1", "s1").admin)
 	h.command("set server be/s1 state ready")
 
-	// HAProxy's command line cannot put an LF into agent-send.
+	// HAProxy's command line cannot put an LF into agent-send. A blank ends the name as
+	// well, also that of one whose name another begins with.
 	src.set("be/cli", State{Reason: "asked_without_lf"})
 	h.command("set server be/s1 agent-send be/cli")
 	assert.Equal(t, "via agent : down (asked_without_lf)", h.told(src, "be/cli", "s1").why)
+	src.set("be/cl", State{Reason: "asked_with_a_blank"})
+	h.command(`set server be/s1 agent-send be/cl\ ;show version`)
+	assert.Equal(t, "via agent : down (asked_with_a_blank)", h.told(src, "be/cl", "s1").why)
+	h.command("set server be/s1 agent-send be/cl")
+	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, "via agent : down ("+ReasonReadTimeout+")", h.server("s1").why)
+	}, 10*time.Second, 20*time.Millisecond)
 
 	// Polls that have no name of the source's to wait for.
 	for name, why := range map[string]string{"silent": ReasonNoAgentSend, "bad": ReasonBadRequest, "nobody": ReasonUnknown} {
@@ -167,7 +181,7 @@ func testDrainKeepsStreams(t *testing.T, bin string) {
 	refused, err := client.Get("http://front")
 	require.NoError(t, err)
 	require.NoError(t, refused.Body.Close())
-	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
+	assert.Equal(guarantee.T(t), http.StatusServiceUnavailable, refused.StatusCode)
 
 	end()
 	rest, err := io.ReadAll(body)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"tier-agent/test/guarantee"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,6 +26,18 @@ func (s table) AgentState(name []byte) (State, bool) {
 	}
 	st, ok := s[string(name)]
 	return st, ok
+}
+
+func (s table) Continues(begun []byte) bool {
+	if string(begun) == "bad" {
+		panic("secret")
+	}
+	for name := range s {
+		if len(name) > len(begun) && strings.HasPrefix(name, string(begun)) {
+			return true
+		}
+	}
+	return false
 }
 
 var oneReady = table{"be/s1": {Ready: true}}
@@ -61,8 +76,8 @@ func serve(tb testing.TB, src Source, o Options, ln net.Listener) (s *Server, st
 	return s, func() {
 		assert.NoError(tb, s.Shutdown(context.Background()))
 		assert.NoError(tb, <-served)
-		assert.Zero(tb, s.live)
-		assert.Empty(tb, s.peers)
+		assert.Zero(guarantee.T(tb), s.live)
+		assert.Empty(guarantee.T(tb), s.peers)
 	}
 }
 

@@ -8,10 +8,10 @@ const (
 	ofPeer
 )
 
-// patience is how many IdleReads a session that has begun its name counts as a
-// poll that may still end. One without LF needs one of them; whoever sends a
-// byte now and then to keep its slot needs more.
-const patience = 2
+// patience is how long a session that has begun its name counts as a poll that may
+// still end. One without LF needs Options.Silence; whoever sends a byte now and then
+// to keep its slot needs more.
+const patience = 100 * time.Millisecond
 
 // tenure is how long a session may be silent before it counts as such: its byte
 // may be there, and nobody has had the time to read it. In it a flood does not
@@ -56,13 +56,13 @@ func (q *queue) remove(which int, x *session) {
 
 // dawdler is the oldest session that is silent, or has had more time than a poll
 // needs; where there is none, the oldest. The queue must not be empty.
-func (q *queue) dawdler(which int, now time.Time, idle time.Duration) *session {
+func (q *queue) dawdler(which int, now time.Time) *session {
 	for x := q.oldest; x != nil; x = x.links[which].newer {
 		age := now.Sub(x.began)
 		if age < tenure {
 			break // and so is whoever came later
 		}
-		if !x.heard.Load() || age > patience*idle {
+		if !x.heard.Load() || age > patience {
 			return x
 		}
 	}

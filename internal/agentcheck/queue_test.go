@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/accept/accepttest"
+	"tier-agent/test/guarantee"
 )
 
 // dropped says whether the server has closed the connection unanswered.
@@ -37,20 +38,20 @@ func TestCapOfOnePeer(t *testing.T) {
 		other, _ := ln.Dial("192.0.2.2")
 		first, _ := ln.Dial("192.0.2.1")
 		second, _ := ln.Dial("::ffff:192.0.2.1")
-		assert.Equal(t, "up 100%\n", ask(t, ln, "192.0.2.2"), "another peer has room")
+		assert.Equal(t, "up\n", ask(t, ln, "192.0.2.2"), "another peer has room")
 		assert.False(t, dropped(t, first))
 		third, _ := ln.Dial("::ffff:192.0.2.1")
 		synctest.Wait()
 		assert.True(t, dropped(t, first))
 		assert.False(t, dropped(t, second))
-		assert.Equal(t, "up 100%\n", ask(t, ln, "192.0.2.1"), "the newcomer is served")
+		assert.Equal(t, "up\n", ask(t, ln, "192.0.2.1"), "the newcomer is served")
 		assert.True(t, dropped(t, second))
 		assert.False(t, dropped(t, third))
 		assert.False(t, dropped(t, other))
 		require.NoError(t, third.Close())
 		require.NoError(t, other.Close())
 		synctest.Wait()
-		assert.Empty(t, s.peers)
+		assert.Empty(guarantee.T(t), s.peers)
 		stop()
 		assert.Equal(t, map[string]int{KindRejectedPeer: 2, KindUp: 2, KindWriteError: 2}, kinds.all())
 	})
@@ -65,7 +66,7 @@ func TestCapOfAllPeers(t *testing.T) {
 		_, stop := serve(t, oneReady, Options{MaxConns: 2, OnAnswer: kinds.add}, ln)
 		first, _ := ln.Dial("192.0.2.1")
 		second, _ := ln.Dial("192.0.2.2")
-		assert.Equal(t, "up 100%\n", ask(t, ln, "192.0.2.3"))
+		assert.Equal(t, "up\n", ask(t, ln, "192.0.2.3"))
 		assert.True(t, dropped(t, first))
 		assert.False(t, dropped(t, second))
 		require.NoError(t, second.Close())
@@ -90,15 +91,15 @@ func TestWhoIsDropped(t *testing.T) {
 	}{
 		"silent":       {[]string{"", ""}, tenure, 0},
 		"begun":        {[]string{"be/", ""}, tenure, 1},
-		"late":         {[]string{"be/", ""}, 2100 * time.Millisecond, 0},
+		"late":         {[]string{"be/", ""}, 2 * patience, 0},
 		"all have":     {[]string{"be/", "be/"}, tenure, 0},
 		"just come":    {[]string{"be/", ""}, 0, 0},
-		"silent, late": {[]string{"", "be/"}, 2100 * time.Millisecond, 0},
+		"silent, late": {[]string{"", "be/"}, 2 * patience, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ln := accepttest.NewPipes()
-				_, stop := serve(t, oneReady, Options{MaxConnsPerPeer: 2, IdleRead: time.Second, ReadTimeout: time.Hour}, ln)
+				_, stop := serve(t, oneReady, Options{MaxConnsPerPeer: 2, Silence: time.Hour, ReadTimeout: time.Hour}, ln)
 				var clients []net.Conn
 				for _, text := range tt.sent {
 					c, _ := ln.Dial("192.0.2.1")
@@ -118,7 +119,7 @@ func TestWhoIsDropped(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				assert.Equal(t, "up 100%\n", ask(t, ln, "192.0.2.1"))
+				assert.Equal(t, "up\n", ask(t, ln, "192.0.2.1"))
 				for i, c := range clients {
 					assert.Equal(t, i == tt.want, dropped(t, c), "connection %d", i)
 					require.NoError(t, c.Close())
@@ -151,7 +152,7 @@ func TestDawdlersStarveNoPoll(t *testing.T) {
 		hold(len(held))
 		for range 50 {
 			hold(20)
-			require.Equal(t, "up 100%\n", poll(t, addr, "be/s1\n"))
+			require.Equal(t, "up\n", poll(t, addr, "be/s1\n"))
 		}
 	}
 }

@@ -18,8 +18,7 @@ const (
 )
 
 const (
-	defaultWeight = 100
-	maxWeight     = 25600 // HAProxy clips a larger percentage to this
+	maxWeight = 25600 // HAProxy clips a larger percentage to this
 
 	// HAProxy stores 127 bytes of description, its own "via agent : down ("
 	// included, and cuts the rest without a word.
@@ -31,7 +30,7 @@ type State struct {
 	Quiesced bool   // admission is closed, whatever the evidence says
 	Ready    bool   // evidence says ready
 	Reason   string // closed vocabulary; the description when not ready
-	Weight   int    // percent of HAProxy's configured weight, 1..25600; 0 is taken as 100
+	Weight   int    // percent of HAProxy's configured weight, 1..25600; 0 leaves the weight alone
 
 	// AdminWords opts into ready and drain, for a tier with
 	// "admission: agent-check". Such a reply undoes an operator's drain or maint.
@@ -58,9 +57,13 @@ func AppendReply(dst []byte, st State, known bool) []byte {
 	case st.AdminWords:
 		dst = append(dst, "ready "...)
 	}
-	dst = append(dst, "up "...)
-	dst = strconv.AppendInt(dst, int64(clampWeight(st.Weight)), 10)
-	return append(dst, "%\n"...)
+	dst = append(dst, "up"...)
+	if st.Weight > 0 {
+		dst = append(dst, ' ')
+		dst = strconv.AppendInt(dst, int64(min(st.Weight, maxWeight)), 10)
+		dst = append(dst, '%')
+	}
+	return append(dst, '\n')
 }
 
 // Private
@@ -109,11 +112,4 @@ func plain(b byte) byte {
 // them, so that a search through a capture for them finds only real ones.
 func isAdminWord(s string) bool {
 	return strings.EqualFold(s, "ready") || strings.EqualFold(s, "drain") || strings.EqualFold(s, "maint")
-}
-
-func clampWeight(percent int) int {
-	if percent <= 0 {
-		return defaultWeight
-	}
-	return min(percent, maxWeight)
 }

@@ -18,16 +18,19 @@ const (
 	bufferSize = 512
 )
 
-// readName reads what agent-send sends. It is ended by LF, by the peer's end of
-// file, or by idle of silence after the first byte, because HAProxy's command
-// line cannot put an LF into agent-send. The whole takes at most total.
+// readName reads what agent-send sends. It is ended by LF or by the peer's end of file,
+// or, because HAProxy's command line cannot put an LF into agent-send, by silence: of
+// o.IdleRead behind a blank, of o.Silence elsewhere, and there only where no name that
+// continues knows goes on. What came may be the beginning of a longer name, whose
+// verdict is another one. The whole takes at most o.ReadTimeout.
 //
 // kind is empty when there is a name, else the kind of the refusal; name is then
 // what came before a timeout. more means that bytes may be left unread.
 // heard is set at the first byte.
-func readName(c net.Conn, heard *atomic.Bool, buf []byte, idle, total time.Duration) (name []byte, more bool, kind string) {
-	end := time.Now().Add(total)
-	deadline := end
+func readName(c net.Conn, heard *atomic.Bool, buf []byte, o Options, continues func([]byte) bool) (name []byte, more bool, kind string) {
+	now := time.Now()
+	end := now.Add(o.ReadTimeout)
+	deadline := earlier(now.Add(o.Silence), end)
 	for n := 0; ; {
 		_ = c.SetReadDeadline(deadline) // it fails on a closed connection only, and so does the read
 		m, err := c.Read(buf[n:])
@@ -42,16 +45,26 @@ func readName(c net.Conn, heard *atomic.Bool, buf []byte, idle, total time.Durat
 		if n > maxName+1 || n == maxName+1 && buf[maxName] != '\r' {
 			return nil, true, KindOversized
 		}
+		begun := bytes.TrimLeft(buf[:n], " ")
 		if err == nil {
-			deadline = earlier(time.Now().Add(idle), end)
+			silence := o.Silence
+			if bytes.HasSuffix(begun, []byte{' '}) {
+				silence = o.IdleRead
+			}
+			deadline = earlier(time.Now().Add(silence), end)
 			continue
 		}
 		late := errors.Is(err, os.ErrDeadlineExceeded)
 		switch {
+		case n == 0 && late:
+			return nil, false, KindReadTimeout
+		case n == 0:
+			return nil, false, KindEmpty
 		case late && deadline.Equal(end):
 			return buf[:n], false, KindReadTimeout
-		case !late && n == 0:
-			return nil, false, KindEmpty
+		case late && continues(begun):
+			deadline = end
+			continue
 		}
 		// Silence or the end. After a reset nobody is there to be answered; the
 		// write finds that out.

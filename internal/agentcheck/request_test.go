@@ -19,14 +19,17 @@ import (
 )
 
 // Negative controls: with the deadline left at end after a read, the polls that
-// end by silence gave read_timeout after 1 s; with now+idle not cut at end, the
-// slow one went on past it; without the maxName check in parseName, 257 bytes and
+// end by silence gave read_timeout after 400 ms, and with end for the first read
+// nothing was answered that late, too; with the silence not cut at end, the
+// slow one went on past it; without continues, the beginnings of be/s10 and be/s1 had
+// the verdict on be/s1 and unknown_tier after 90 ms, and so with the blank behind the
+// name cut off before continues the name with the blank gave read_timeout; without the maxName check in parseName, 257 bytes and
 // LF gave unknown_tier, and without the one in readName, 257 bytes waited for
 // silence; without inName, NUL gave unknown_tier; with the line in two writes,
 // every case failed.
 func TestFraming(t *testing.T) {
 	long := strings.Repeat("n", maxName)
-	src := table{"be/s1": {Ready: true}, long: {Ready: true}}
+	src := table{"be/s1": {Ready: true}, "be/s1-b": {Ready: true}, "be/s2": {Ready: true}, long: {Ready: true}}
 	tests := map[string]struct {
 		pieces []string      // written one after the other
 		every  time.Duration // before each piece but the first
@@ -34,31 +37,37 @@ func TestFraming(t *testing.T) {
 		after  time.Duration // exactly
 		kind   string
 	}{
-		"LF":                      {pieces: []string{"be/s1\n"}, want: "up 100%\n", kind: KindUp},
-		"CR LF":                   {pieces: []string{"be/s1\r\n"}, want: "up 100%\n", kind: KindUp},
-		"blanks":                  {pieces: []string{"  be/s1 \r\n"}, want: "up 100%\n", kind: KindUp},
-		"silence":                 {pieces: []string{"be/s1"}, want: "up 100%\n", after: 50 * time.Millisecond, kind: KindUp},
-		"CR, silence":             {pieces: []string{"be/s1\r"}, want: "up 100%\n", after: 50 * time.Millisecond, kind: KindUp},
-		"byte by byte":            {pieces: strings.Split("be/s1\n", ""), every: 49 * time.Millisecond, want: "up 100%\n", after: 245 * time.Millisecond, kind: KindUp},
-		"silence after a pause":   {pieces: []string{"be", "/s1"}, every: 49 * time.Millisecond, want: "up 100%\n", after: 99 * time.Millisecond, kind: KindUp},
-		"pause too long":          {pieces: []string{"be"}, want: "down # unknown_tier\n", after: 50 * time.Millisecond, kind: KindUnknown},
-		"256 bytes, LF":           {pieces: []string{long + "\n"}, want: "up 100%\n", kind: KindUp},
-		"256 bytes, CR LF":        {pieces: []string{long + "\r\n"}, want: "up 100%\n", kind: KindUp},
-		"256 bytes, CR, LF":       {pieces: []string{long + "\r", "\n"}, every: time.Millisecond, want: "up 100%\n", after: time.Millisecond, kind: KindUp},
-		"256 bytes, silence":      {pieces: []string{long}, want: "up 100%\n", after: 50 * time.Millisecond, kind: KindUp},
-		"257 bytes":               {pieces: []string{long + "n"}, want: "down # bad_request\n", kind: KindOversized},
-		"257 bytes, LF":           {pieces: []string{long + "n\n"}, want: "down # bad_request\n", kind: KindOversized},
-		"257 bytes, in pieces":    {pieces: []string{long, "n"}, every: time.Millisecond, want: "down # bad_request\n", after: time.Millisecond, kind: KindOversized},
-		"more behind the LF":      {pieces: []string{"be/s1\nx"}, want: "up 100%\n", kind: KindUp},
-		"LF alone":                {pieces: []string{"\n"}, want: "down # bad_request\n", kind: KindBadRequest},
-		"blanks alone":            {pieces: []string{"  \r\n"}, want: "down # bad_request\n", kind: KindBadRequest},
-		"NUL":                     {pieces: []string{"be/s1\x00\n"}, want: "down # bad_request\n", kind: KindBadRequest},
-		"two CR":                  {pieces: []string{"be/s1\r\r\n"}, want: "down # bad_request\n", kind: KindBadRequest},
-		"two names":               {pieces: []string{"be/s1 be/s2\n"}, want: "down # bad_request\n", kind: KindBadRequest},
-		"an HTTP client":          {pieces: []string{"GET /readyz HTTP/1.1\r\n\r\n"}, want: "down # bad_request\n", kind: KindBadRequest},
-		"nothing":                 {want: "down # no_agent_send\n", after: time.Second, kind: KindReadTimeout},
-		"one byte in 40 ms":       {pieces: strings.Split(strings.Repeat("n", 200), ""), every: 40 * time.Millisecond, want: "down # read_timeout\n", after: time.Second, kind: KindReadTimeout},
-		"a name the source fails": {pieces: []string{"bad\n"}, want: "down # internal_error\n", kind: KindPanic},
+		"LF":                       {pieces: []string{"be/s1\n"}, want: "up\n", kind: KindUp},
+		"CR LF":                    {pieces: []string{"be/s1\r\n"}, want: "up\n", kind: KindUp},
+		"blanks":                   {pieces: []string{"  be/s1 \r\n"}, want: "up\n", kind: KindUp},
+		"silence":                  {pieces: []string{"be/s2"}, want: "up\n", after: 90 * time.Millisecond, kind: KindUp},
+		"CR, silence":              {pieces: []string{"be/s2\r"}, want: "up\n", after: 90 * time.Millisecond, kind: KindUp},
+		"blank, silence":           {pieces: []string{" be/s1 "}, want: "up\n", after: 50 * time.Millisecond, kind: KindUp},
+		"two blanks, silence":      {pieces: []string{"be/s1", "  "}, every: 300 * time.Millisecond, want: "up\n", after: 350 * time.Millisecond, kind: KindUp},
+		"byte by byte":             {pieces: strings.Split("be/s1\n", ""), every: 79 * time.Millisecond, want: "up\n", after: 395 * time.Millisecond, kind: KindUp},
+		"silence after a pause":    {pieces: []string{"be", "/s2"}, every: 89 * time.Millisecond, want: "up\n", after: 179 * time.Millisecond, kind: KindUp},
+		"a beginning of many":      {pieces: []string{"be"}, want: "down # read_timeout\n", after: 400 * time.Millisecond, kind: KindReadTimeout},
+		"of a longer name":         {pieces: []string{"be/s1"}, want: "down # read_timeout\n", after: 400 * time.Millisecond, kind: KindReadTimeout},
+		"one that went on":         {pieces: []string{"be/s1", "-c\n"}, every: 399 * time.Millisecond, want: "down # unknown_tier\n", after: 399 * time.Millisecond, kind: KindUnknown},
+		"of no name":               {pieces: []string{"be/s3"}, want: "down # unknown_tier\n", after: 90 * time.Millisecond, kind: KindUnknown},
+		"256 bytes, LF":            {pieces: []string{long + "\n"}, want: "up\n", kind: KindUp},
+		"256 bytes, CR LF":         {pieces: []string{long + "\r\n"}, want: "up\n", kind: KindUp},
+		"256 bytes, CR, LF":        {pieces: []string{long + "\r", "\n"}, every: time.Millisecond, want: "up\n", after: time.Millisecond, kind: KindUp},
+		"256 bytes, silence":       {pieces: []string{long}, want: "up\n", after: 90 * time.Millisecond, kind: KindUp},
+		"257 bytes":                {pieces: []string{long + "n"}, want: "down # bad_request\n", kind: KindOversized},
+		"257 bytes, LF":            {pieces: []string{long + "n\n"}, want: "down # bad_request\n", kind: KindOversized},
+		"257 bytes, in pieces":     {pieces: []string{long, "n"}, every: time.Millisecond, want: "down # bad_request\n", after: time.Millisecond, kind: KindOversized},
+		"more behind the LF":       {pieces: []string{"be/s1\nx"}, want: "up\n", kind: KindUp},
+		"LF alone":                 {pieces: []string{"\n"}, want: "down # bad_request\n", kind: KindBadRequest},
+		"blanks alone":             {pieces: []string{"  \r\n"}, want: "down # bad_request\n", kind: KindBadRequest},
+		"NUL":                      {pieces: []string{"be/s1\x00\n"}, want: "down # bad_request\n", kind: KindBadRequest},
+		"two CR":                   {pieces: []string{"be/s1\r\r\n"}, want: "down # bad_request\n", kind: KindBadRequest},
+		"two names":                {pieces: []string{"be/s1 be/s2\n"}, want: "down # bad_request\n", kind: KindBadRequest},
+		"an HTTP client":           {pieces: []string{"GET /readyz HTTP/1.1\r\n\r\n"}, want: "down # bad_request\n", kind: KindBadRequest},
+		"nothing":                  {want: "down # no_agent_send\n", after: 90 * time.Millisecond, kind: KindReadTimeout},
+		"one byte in 40 ms":        {pieces: strings.Split(strings.Repeat("n", 200), ""), every: 40 * time.Millisecond, want: "down # read_timeout\n", after: 400 * time.Millisecond, kind: KindReadTimeout},
+		"a name the source fails":  {pieces: []string{"bad\n"}, want: "down # internal_error\n", kind: KindPanic},
+		"the same, without an end": {pieces: []string{"bad"}, want: "down # read_timeout\n", after: 400 * time.Millisecond, kind: KindReadTimeout},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -98,13 +107,13 @@ func TestFraming(t *testing.T) {
 
 func TestNameEndedByEOF(t *testing.T) {
 	for request, want := range map[string]string{
-		"be/s1":   "up 100%\n",
-		"be/s1\r": "up 100%\n",
+		"be/s1":   "up\n",
+		"be/s1\r": "up\n",
 		"be/s":    "down # unknown_tier\n",
 		"":        "down # no_agent_send\n",
 	} {
-		// IdleRead of an hour: only the end of file can have ended the name.
-		_, addr := serveTCP(t, oneReady, Options{IdleRead: time.Hour, ReadTimeout: time.Hour})
+		// A silence of an hour: only the end of file can have ended the name.
+		_, addr := serveTCP(t, oneReady, Options{Silence: time.Hour, ReadTimeout: time.Hour})
 		c := dialTCP(t, addr)
 		_, err := io.WriteString(c, request)
 		require.NoError(t, err)
@@ -121,7 +130,7 @@ func TestUnreadBytesDoNotKillTheAnswer(t *testing.T) {
 	_, addr := serveTCP(t, oneReady, Options{})
 	for request, want := range map[string]string{
 		strings.Repeat("n", 20_000):                   "down # bad_request\n",
-		"be/s1\n" + strings.Repeat("n", 20_000):       "up 100%\n",
+		"be/s1\n" + strings.Repeat("n", 20_000):       "up\n",
 		"\x00" + strings.Repeat("\x00", 20_000) + "x": "down # bad_request\n",
 	} {
 		assert.Equal(t, want, poll(t, addr, request))
@@ -143,7 +152,7 @@ func FuzzReadName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
 		var buf [bufferSize]byte
 		c := &scripted{data: data, cut: max(int(cut), 1)}
-		name, _, kind := readName(c, new(atomic.Bool), buf[:], time.Second, time.Second)
+		name, _, kind := readName(c, new(atomic.Bool), buf[:], Options{}.withDefaults(), func([]byte) bool { return true })
 
 		line, _, _ := bytes.Cut(data, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))

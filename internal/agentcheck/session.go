@@ -62,9 +62,9 @@ func (s *Server) admit(c net.Conn) (x *session, dawdler net.Conn) {
 		return nil, nil
 	}
 	if of := s.peers[peer]; of.n >= s.o.MaxConnsPerPeer {
-		dawdler = s.drop(of.dawdler(ofPeer, now, s.o.IdleRead), KindRejectedPeer)
+		dawdler = s.drop(of.dawdler(ofPeer, now), KindRejectedPeer)
 	} else if s.live.n >= s.o.MaxConns {
-		dawdler = s.drop(s.live.dawdler(ofAll, now, s.o.IdleRead), KindRejectedCap)
+		dawdler = s.drop(s.live.dawdler(ofAll, now), KindRejectedCap)
 	}
 	x = s.pool.Get().(*session)
 	x.conn, x.peer, x.began, x.dropped = c, peer, now, ""
@@ -118,7 +118,7 @@ func (s *Server) unwritten(x *session) string {
 
 // answer reads one name and writes one line.
 func (s *Server) answer(x *session) {
-	name, more, kind := readName(x.conn, &x.heard, x.in[:], s.o.IdleRead, s.o.ReadTimeout)
+	name, more, kind := readName(x.conn, &x.heard, x.in[:], s.o, s.continues)
 	var line []byte
 	if kind == "" {
 		line, kind = s.ask(x.out[:0], name)
@@ -146,6 +146,17 @@ func (s *Server) ask(dst, name []byte) (line []byte, kind string) {
 	}()
 	st, known := s.src.AgentState(name)
 	return AppendReply(dst, st, known), kindOf(st, known)
+}
+
+// continues asks the source. A panic there is answered like a name without an end.
+func (s *Server) continues(begun []byte) (yes bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.logPanic(v)
+			yes = true
+		}
+	}()
+	return s.src.Continues(begun)
 }
 
 // refusal is the reason for a poll that has no name.

@@ -45,12 +45,23 @@ type Config struct {
 	// It belongs to one tier-agent.
 	StateDir string
 	Tiers    []Tier // at least one
+
+	// Remarks are about what is valid and yet hardly meant, or lacks a protection that
+	// it could have, in the order of the file.
+	Remarks Problems
+	places  map[string]place // of every key and list item that the file gives, by path
 }
 
-// Load reads and parses the file at path. The error is a Problems where the
-// content is at fault; otherwise it wraps the operating system's error or
-// ErrTooLarge.
-func Load(path string) (*Config, error) {
+// Load reads and parses the file at path, and tries the secrets that it names: one that
+// cannot be used is a problem at its place. The error is a Problems where the content
+// is at fault; otherwise it wraps the operating system's error or ErrTooLarge.
+func Load(path string) (*Config, error) { return load(path, secrets{tried: true}) }
+
+// Check is Load for somebody who is not the service: a credential that systemd passes
+// to that alone is a remark where it cannot be looked at.
+func Check(path string) (*Config, error) { return load(path, secrets{tried: true, outside: true}) }
+
+func load(path string, s secrets) (*Config, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("configuration file %s does not exist: create it or name another one: %w", quote(path), err)
@@ -68,13 +79,16 @@ func Load(path string) (*Config, error) {
 	if len(data) > MaxFileSize {
 		return nil, fmt.Errorf("%w: %s holds more than %d bytes", ErrTooLarge, quote(path), MaxFileSize)
 	}
-	return Parse(path, data)
+	return parse(path, data, s)
 }
 
-// Parse decodes data; file is the name used in problems and in Config.File. An
-// error is always a Problems.
-func Parse(file string, data []byte) (*Config, error) {
+// Parse decodes data and looks at nothing else; file is the name used in problems and
+// in Config.File. An error is always a Problems.
+func Parse(file string, data []byte) (*Config, error) { return parse(file, data, secrets{}) }
+
+func parse(file string, data []byte, s secrets) (*Config, error) {
 	d := newDecoder(file)
+	d.secrets = s
 	cfg := &Config{File: file, Listen: defaultListen(), StartBudget: DefaultStartBudget, StaleAfter: DefaultStaleAfter, StateDir: DefaultStateDir}
 	if root, ok := d.document(data); ok {
 		d.config(root, cfg)
@@ -82,7 +96,16 @@ func Parse(file string, data []byte) (*Config, error) {
 	if problems := d.sorted(); len(problems) > 0 {
 		return nil, problems
 	}
+	d.remarkOn(cfg)
+	d.remarks.sort()
+	cfg.Remarks, cfg.places = d.remarks, d.given
 	return cfg, nil
+}
+
+// Remark makes a remark about what the file gives at path.
+func (c *Config) Remark(path, message, remedy string) Problem {
+	at := locate(c.places, path)
+	return Problem{File: c.File, Line: at.line, Column: at.column, Path: path, Message: message, Remedy: remedy}
 }
 
 func (d *decoder) config(root value, cfg *Config) {

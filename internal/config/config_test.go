@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -53,7 +55,7 @@ func TestProblemsHoldNoCredential(t *testing.T) {
 	for _, file := range []string{"testdata/invalid-secrets.yaml", "testdata/invalid-syntax.yaml"} {
 		_, err := Load(file)
 		require.Error(t, err)
-		assert.NotContains(t, err.Error(), "hunter2")
+		assert.NotContains(guarantee.T(t), err.Error(), "hunter2")
 	}
 }
 
@@ -61,6 +63,8 @@ func TestMinimalFile(t *testing.T) {
 	const file = "testdata/valid-minimal.yaml"
 	cfg, err := Load(file)
 	require.NoError(t, err)
+	assert.Len(t, cfg.Remarks, 3)
+	cfg.Remarks, cfg.places = nil, nil
 	assert.Equal(t, &Config{
 		File: file,
 		HAProxy: []Instance{{
@@ -81,7 +85,7 @@ func TestMinimalFile(t *testing.T) {
 			Servers:  []Server{{Backend: "heavy", Name: "h1", URL: parseURL(t, "http://127.0.0.1:9001"), Weight: 100}},
 			Health:   Health{Path: "/health", StatusMin: 200, StatusMax: 399},
 			MinReady: 1, ActivationMin: 1,
-			Rise: 1, Fall: 1,
+			Rise: 1, Fall: 2,
 			Admission: AdmissionRuntime,
 			Probe: Probe{
 				Interval: time.Second, Timeout: 800 * time.Millisecond, MaxAge: 5 * time.Second,
@@ -95,8 +99,11 @@ func TestMinimalFile(t *testing.T) {
 
 func TestFullFile(t *testing.T) {
 	const file = "testdata/valid-full.yaml"
-	cfg, err := Load(file)
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
+	cfg, err := Parse(file, text) // its secrets are nowhere
+	require.NoError(t, err)
+	cfg.Remarks, cfg.places = nil, nil
 	common := Probe{
 		Interval: 2 * time.Second, Timeout: 1500 * time.Millisecond, MaxAge: 10 * time.Second,
 		Jitter: 0.125, MaxBody: 1 << 20,
@@ -160,7 +167,7 @@ func TestFullFile(t *testing.T) {
 					Interval: 30 * time.Second, Timeout: 4 * time.Second, MaxAge: 35 * time.Second,
 					Answer: "choices", StatusMin: 200, StatusMax: 200, Token: FileSecret("/etc/tier-agent/light"),
 				},
-				MinReady: 1, ActivationMin: 1, Rise: 1, Fall: 1,
+				MinReady: 1, ActivationMin: 1, Rise: 1, Fall: 2,
 				Admission: AdmissionAgentCheck,
 				Probe:     faster,
 			},
@@ -177,7 +184,7 @@ func TestFullFile(t *testing.T) {
 						`"stop":null,"max_tokens":1,"temperature":0.5,"stream":false,"note":"two\nlines\n"}`),
 					Interval: time.Minute, Timeout: 10 * time.Second, MaxAge: 190 * time.Second, StatusMin: 200, StatusMax: 299,
 				},
-				MinReady: 1, ActivationMin: 2, Rise: 1, Fall: 1,
+				MinReady: 1, ActivationMin: 2, Rise: 1, Fall: 2,
 				Admission: AdmissionRuntime,
 				Probe:     common,
 			},
@@ -185,7 +192,7 @@ func TestFullFile(t *testing.T) {
 				Name:     "pool",
 				Members:  &Members{Backend: "gpu", Probe: ProbeURL{"https://{address}:8443/engine"}, Max: 40},
 				Health:   Health{Path: "/health", StatusMin: 200, StatusMax: 399},
-				MinReady: 40, ActivationMin: 40, Rise: 1, Fall: 1,
+				MinReady: 40, ActivationMin: 40, Rise: 1, Fall: 2,
 				Admission: AdmissionRuntime,
 				Probe:     common,
 			},
@@ -193,7 +200,7 @@ func TestFullFile(t *testing.T) {
 				Name:     "plain",
 				Members:  &Members{Backend: "cpu", Max: 100},
 				Health:   Health{Path: "/health", StatusMin: 200, StatusMax: 399},
-				MinReady: 1, ActivationMin: 1, Rise: 1, Fall: 1,
+				MinReady: 1, ActivationMin: 1, Rise: 1, Fall: 2,
 				Admission: AdmissionRuntime,
 				Probe:     common,
 			},
@@ -261,5 +268,29 @@ func TestOvergrownFilesAreRefusedUnparsed(t *testing.T) {
 	} {
 		_, err := Parse("f", []byte(text))
 		assert.Regexp(t, `^f:\d+:\d+: (nested deeper than 64 levels|more than 1000 keys in one mapping); [^\n]*$`, err.Error(), name)
+	}
+}
+
+// Evidence outlives one probe without an answer, unless the file says otherwise.
+func TestMaxAgeFollowsTheInterval(t *testing.T) {
+	for probe, want := range map[string]time.Duration{
+		"":                        5 * time.Second,
+		"probe: {interval: 3s}":   9800 * time.Millisecond,
+		"probe: {interval: 1m}":   180800 * time.Millisecond,
+		"probe: {max_age: 4s}":    4 * time.Second,
+		"probe: {timeout: 3s}":    6 * time.Second,
+		"probe: {interval: 50ms}": 5 * time.Second,
+	} {
+		for _, common := range []bool{true, false} {
+			tier, top := "", ""
+			if common {
+				top = probe
+			} else if probe != "" {
+				tier = ", " + probe
+			}
+			cfg, err := Parse("x.yaml", []byte(top+"\ntiers: [{name: a, admission: agent-check, servers: [{server: b/1, url: 'http://127.0.0.1'}]"+tier+"}]\n"))
+			require.NoError(t, err, probe)
+			assert.Equal(t, want, cfg.Tiers[0].Probe.MaxAge, probe)
+		}
 	}
 }

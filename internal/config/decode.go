@@ -6,6 +6,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"tier-agent/internal/similar"
 )
 
 // place is where in the file something stands.
@@ -38,6 +40,8 @@ type decoder struct {
 	given    map[string]place // every key and list item that the file gives, by path
 	faulty   map[string]bool  // paths of wrong values, which no relation is checked with
 	taken    map[string]place // names that must be unique, by kind and name
+	remarks  Problems
+	secrets  secrets
 }
 
 func newDecoder(file string) *decoder {
@@ -92,17 +96,6 @@ func (d *decoder) sound(paths ...string) bool {
 	return true
 }
 
-// locate gives the place of the first of paths that the file gives, for a problem
-// between several values of which some may be defaults.
-func (d *decoder) locate(paths ...string) place {
-	for _, path := range paths {
-		if at, ok := d.given[path]; ok {
-			return at
-		}
-	}
-	return place{path: paths[0], line: 1, column: 1}
-}
-
 // claim reports a name that an earlier place has taken already.
 func (d *decoder) claim(at place, kind, name, remedy string) {
 	key := kind + " " + name
@@ -145,7 +138,7 @@ func (d *decoder) mapping(v value, fields []field) {
 
 func (d *decoder) unknown(key string, at place, known []string) {
 	message := "unknown key " + quote(key)
-	if hint := nearest(key, known); hint != "" {
+	if hint := similar.To(key, known); hint != "" {
 		d.report(at, message, "did you mean "+hint+"?")
 		return
 	}

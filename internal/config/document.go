@@ -78,6 +78,19 @@ func withPath(at place, path string) place {
 	return at
 }
 
+// locate gives the place of the first of paths that the file gives, for a problem
+// between several values of which some may be defaults.
+func (d *decoder) locate(paths ...string) place { return locate(d.given, paths...) }
+
+func locate(given map[string]place, paths ...string) place {
+	for _, path := range paths {
+		if at, ok := given[path]; ok {
+			return at
+		}
+	}
+	return place{path: paths[0], line: 1, column: 1}
+}
+
 // list joins words for a message.
 func list(words []string) string {
 	switch len(words) {

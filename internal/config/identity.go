@@ -43,13 +43,16 @@ func (d *decoder) tokened(v value, token **Secret, fields []field) {
 			credential = d.tokenCredential(v)
 		}},
 	))
-	*token = file
-	if credential != nil {
-		*token = credential
-	}
-	if file != nil && credential != nil {
-		at := d.locate(child(v.path, "token_credential"))
+	at := d.locate(child(v.path, "token_credential"))
+	switch {
+	case file != nil && credential != nil:
 		d.add(at, "token_file and token_credential are both given", "keep the one that holds the token")
+	case file != nil:
+		*token = file
+		d.usable(d.locate(child(v.path, "token_file")), file)
+	case credential != nil:
+		*token = credential
+		d.usable(at, credential)
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 type Probe struct {
 	Interval time.Duration // between the starts of two probes, 50ms to 1h, default 1s
 	Timeout  time.Duration // for one whole probe, 10ms to 5m, default 800ms
-	// MaxAge is the age at which evidence is none any more, default 5s. It is more
-	// than Interval + Timeout, or evidence would lapse between two good probes.
+	// MaxAge is the age at which evidence is none any more, default 5s, or 3 x Interval +
+	// Timeout where that is more: one probe may have no answer, and evidence is not too
+	// old before the next has one. It is more than Interval + Timeout, or evidence would
+	// lapse between two good probes.
 	MaxAge  time.Duration
 	Jitter  float64 // fraction of Interval, 0 to 0.5, default 0.1
 	MaxBody int64   // bytes of a response that are read, 256 to 1 MiB, default 64 KiB
@@ -45,6 +47,16 @@ func (d *decoder) probe(v value, p *Probe) {
 			p.MaxBody, _ = d.size(v, 256, 1<<20)
 		}},
 	})
+}
+
+// maxAge fills in what the file is silent about, for the tier at path.
+func (d *decoder) maxAge(path string, p *Probe) {
+	for _, source := range []string{"probe.max_age", child(path, "probe.max_age")} {
+		if _, ok := d.given[source]; ok {
+			return
+		}
+	}
+	p.MaxAge = max(p.MaxAge, 3*p.Interval+p.Timeout)
 }
 
 // probeRelation checks the merged probe of the tier at path. The problem stands at

@@ -34,16 +34,6 @@ func TestQuoteIsBounded(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	known := []string{"name", "servers", "min_ready", "id", "url", "token_file"}
-	for typed, want := range map[string]string{
-		"nmae": "name", "server": "servers", "min-ready": "min_ready", "token_fil": "token_file",
-		"ulr": "url", "identity": "", "ab": "", "": "", strings.Repeat("n", 1<<16): "",
-	} {
-		assert.Equal(t, want, nearest(typed, known), "typed %.20q", typed)
-	}
-}
-
 // Negative control: without the maxProblems case in add all 5000 are listed.
 func TestProblemsAreBounded(t *testing.T) {
 	text := "tiers:\n" + strings.Repeat("  - x\n", 5000)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -23,6 +24,8 @@ const settleTime = 2 * time.Second
 
 // ErrSecret is wrapped by every error of Secret.Value.
 var ErrSecret = errors.New("secret cannot be used")
+
+var errNoFolder = errors.New("$CREDENTIALS_DIRECTORY is not set")
 
 // Secret is a value that is kept in a file and may be replaced there at any time.
 // It is safe for concurrent use and prints as where it comes from, never as what
@@ -63,20 +66,30 @@ func CredentialSecret(name string) *Secret { return &Secret{credential: name} }
 func (s *Secret) Value() (string, error) {
 	path, err := s.path()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", ErrSecret, err)
 	}
+	value, err := s.read(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: %s %w", ErrSecret, path, err)
+	}
+	return value, nil
+}
+
+// read gives what the file at path holds. Its errors complete a sentence that begins
+// with the file's name.
+func (s *Secret) read(path string) (string, error) {
 	// Without O_NONBLOCK a named pipe would hold up the caller for ever.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrSecret, err)
+		return "", fmt.Errorf("cannot be opened: %w", unnamed(err))
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrSecret, err)
+		return "", fmt.Errorf("cannot be read: %w", unnamed(err))
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: %s is not a regular file", ErrSecret, path)
+		return "", errors.New("is not a regular file")
 	}
 	now := versionOf(path, info)
 	if last := s.last.Load(); last != nil && last.version == now && time.Since(info.ModTime()) > settleTime {
@@ -84,10 +97,18 @@ func (s *Secret) Value() (string, error) {
 	}
 	value, err := readSecret(file)
 	if err != nil {
-		return "", fmt.Errorf("%w: %s %w", ErrSecret, path, err)
+		return "", err
 	}
 	s.last.Store(&reading{version: now, value: value})
 	return value, nil
+}
+
+// unnamed is an error of package os less the file's name.
+func unnamed(err error) error {
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		return file.Err
+	}
+	return err
 }
 
 // String says where the secret comes from.
@@ -113,7 +134,7 @@ func (s *Secret) path() (string, error) {
 	}
 	folder := os.Getenv("CREDENTIALS_DIRECTORY")
 	if folder == "" {
-		return "", fmt.Errorf("%w: credential %s: $CREDENTIALS_DIRECTORY is not set: load it with LoadCredential= in the service", ErrSecret, s.credential)
+		return "", fmt.Errorf("credential %s: %w: load it with LoadCredential= in the service", s.credential, errNoFolder)
 	}
 	return filepath.Join(folder, s.credential), nil
 }
@@ -132,7 +153,7 @@ func readSecret(r io.Reader) (string, error) {
 	// Two bytes more for a newline, one more to tell what is too long.
 	data, err := io.ReadAll(io.LimitReader(r, MaxSecretSize+3))
 	if err != nil {
-		return "", fmt.Errorf("cannot be read: %w", err)
+		return "", fmt.Errorf("cannot be read: %w", unnamed(err))
 	}
 	value := string(data)
 	if trimmed, ok := strings.CutSuffix(value, "\n"); ok {

@@ -8,7 +8,7 @@ import (
 // Server is one HAProxy server together with where it is probed.
 type Server struct {
 	Backend, Name string   // as in haproxy.cfg
-	URL           *url.URL // http or https, host, optional port and path prefix; nothing else
+	URL           *url.URL // http or https, host, optional port and path prefix; or unix and an absolute path
 	Weight        int      // percent of HAProxy's configured weight, 1 to 256, default 100
 	// Separate: the probe goes to another address than HAProxy's requests, and is
 	// meant to. Otherwise the two are held against each other.
@@ -69,6 +69,13 @@ func (d *decoder) url(v value) *url.URL {
 	s, ok := d.text(v)
 	if !ok {
 		return nil
+	}
+	if socket, is := strings.CutPrefix(s, "unix:"); is {
+		if problem := socketPath(socket); problem != "" {
+			d.report(v.place, problem, "write unix:/absolute/path, the socket of the engine")
+			return nil
+		}
+		return &url.URL{Scheme: "unix", Path: socket}
 	}
 	return d.urlOf(v, s)
 }

@@ -36,7 +36,8 @@ type Tier struct {
 	ActivationMin int
 	Admission     Admission
 	// Rise is how many probes in a row must pass before the evidence turns ready,
-	// Fall how many must fail before it turns not ready: 1 to 100, default 1. The
+	// Fall how many must have no answer before it turns not ready: 1 to 100, default 2;
+	// a wrong answer turns it at once. The
 	// first probe after a start or an invalidation decides by itself.
 	Rise, Fall int
 	// StartWindow is how long a server that was never ready counts as loading, not as
@@ -46,9 +47,15 @@ type Tier struct {
 	// default 0.
 	Ramp time.Duration
 	// QuiescedHealth: while quiesced, HAProxy's checks are told the engine's true
-	// health instead of "down". Only the drain then keeps requests out.
+	// health instead of "down". Only the drain then keeps requests out; those that come
+	// by a cookie, a stick rule or use-server it does not.
 	QuiescedHealth bool
 	Probe          Probe
+}
+
+// Identified says that probes compare something that tells the tier's engines from others.
+func (t Tier) Identified() bool {
+	return t.Identity != nil || t.Metadata != nil && (len(t.Metadata.Fields) > 0 || t.Metadata.Same != "")
 }
 
 func (d *decoder) tiers(v value, common Probe) []Tier {
@@ -63,7 +70,7 @@ func (d *decoder) tiers(v value, common Probe) []Tier {
 }
 
 func (d *decoder) tier(v value, common Probe) Tier {
-	t := Tier{Health: defaultHealth(), MinReady: 1, Rise: 1, Fall: 1, Admission: AdmissionRuntime, Probe: common}
+	t := Tier{Health: defaultHealth(), MinReady: 1, Rise: 1, Fall: 2, Admission: AdmissionRuntime, Probe: common}
 	listed := false
 	d.mapping(v, []field{
 		{key: "name", required: true, remedy: nameRemedy, decode: func(v value) {
@@ -116,6 +123,7 @@ func (d *decoder) tier(v value, common Probe) Tier {
 		}},
 	})
 	d.whence(v, t, listed)
+	d.maxAge(v.path, &t.Probe)
 	d.probeRelation(v.path, t.Probe)
 	d.fallRelation(child(v.path, "fall"), t)
 	d.activationRelation(v.path, &t)

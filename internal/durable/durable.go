@@ -3,6 +3,8 @@
 package durable
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -10,11 +12,12 @@ import (
 )
 
 // WriteFile replaces the file at path: temporary file beside it, fsync, rename,
-// fsync of the folder. The permissions are exactly perm, whatever the umask.
+// fsync of the folder. The permissions are exactly perm, whatever the umask. The
+// text of its error is the same each time that the same thing goes wrong.
 func WriteFile(path string, data []byte, perm os.FileMode) error {
 	dir := filepath.Dir(path)
 	if err := renameio.WriteFile(path, data, perm, renameio.WithStaticPermissions(perm), renameio.WithTempDir(dir)); err != nil {
-		return err
+		return about(path, err)
 	}
 	// Without this a power loss can bring the old file back.
 	d, err := os.Open(dir)
@@ -23,4 +26,16 @@ func WriteFile(path string, data []byte, perm os.FileMode) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// about names the file at path in place of the temporary one, whose name is random: a
+// caller who logs what has changed would take each failure for a new one.
+func about(path string, err error) error {
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		return &fs.PathError{Op: file.Op, Path: path, Err: file.Err}
+	}
+	if link, ok := errors.AsType[*os.LinkError](err); ok {
+		return &fs.PathError{Op: link.Op, Path: path, Err: link.Err}
+	}
+	return err
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"tier-agent/test/guarantee"
 )
 
 // Control: with `age > s.rules.maxAge` taken out of weigh, evidence stayed ready for
@@ -17,7 +19,7 @@ func TestG5_EvidenceOlderThanItsMaximumAgeIsNone(t *testing.T) {
 	assert.True(t, f.Current(h1).Ready, "the maximum age itself is still fresh")
 	c.step(time.Nanosecond)
 	v := f.Current(h1)
-	assert.False(t, v.Ready)
+	assert.False(guarantee.T(t), v.Ready)
 	assert.Equal(t, ReasonStale, v.Reason)
 	assert.Nil(t, v.Metadata)
 	assert.True(t, v.HasEvidence(), "an operator still sees how old it is")
@@ -31,7 +33,7 @@ func TestG5_AClockThatStepsBackFailsClosed(t *testing.T) {
 	publish(t, f, h1, ready("one"))
 	c.step(-time.Nanosecond)
 	assert.Equal(t, ReasonStale, f.Current(h1).Reason)
-	assert.False(t, f.Current(h1).Ready)
+	assert.False(guarantee.T(t), f.Current(h1).Ready)
 	c.step(time.Nanosecond)
 	assert.True(t, f.Current(h1).Ready, "judged at read time, never latched")
 }
@@ -43,7 +45,7 @@ func TestG5_AProbeSlowerThanTheMaximumAgeIsStaleAtBirth(t *testing.T) {
 		c.step(maxAge + time.Second)
 		return ready("slow")
 	})
-	assert.False(t, v.Ready)
+	assert.False(guarantee.T(t), v.Ready)
 	assert.Equal(t, ReasonStale, v.Reason)
 }
 
@@ -56,7 +58,7 @@ func TestG5_NoTimerIsNeeded(t *testing.T) {
 		time.Sleep(maxAge)
 		assert.True(t, f.Current(h1).Ready)
 		time.Sleep(time.Nanosecond)
-		assert.Equal(t, ReasonStale, f.Current(h1).Reason)
+		assert.Equal(guarantee.T(t), ReasonStale, f.Current(h1).Reason)
 	})
 }
 

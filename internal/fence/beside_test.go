@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // x1 stands beside h1; its evidence may be older.
@@ -65,10 +67,10 @@ func TestG1_EveryInvalidationVoidsBoth(t *testing.T) {
 			assert.Equal(t, a.Generation, b.Generation)
 			assertRefused(t, f.Complete(own, ready("one")), ReasonInvalidated)
 			assertRefused(t, f.Complete(other, ready("one")), ReasonInvalidated)
-			assert.Equal(t, [2]bool{false, false}, both(f))
+			assert.Equal(guarantee.T(t), [2]bool{false, false}, both(f))
 
 			f.sees(h1, ready("one"))
-			assert.Equal(t, [2]bool{true, false}, both(f), "the old evidence of the second kind is not back")
+			assert.Equal(guarantee.T(t), [2]bool{true, false}, both(f), "the old evidence of the second kind is not back")
 			f.sees(x1, ready("one"))
 			assert.Equal(t, [2]bool{true, true}, both(f))
 		})
@@ -91,11 +93,11 @@ func TestG5_EachKindAgesByItself(t *testing.T) {
 	own, other := f.Together(h1, x1)
 	assert.True(t, own.Ready)
 	assert.Equal(t, ReasonStale, other.Reason)
-	assert.False(t, other.Ready)
+	assert.False(guarantee.T(t), other.Ready)
 	f.sees(x1, ready("one"))
 	c.step(5 * time.Second)
 	own, other = f.Together(h1, x1)
-	assert.Equal(t, ReasonStale, own.Reason)
+	assert.Equal(guarantee.T(t), ReasonStale, own.Reason)
 	assert.True(t, other.Ready)
 }
 
@@ -106,6 +108,7 @@ func TestG5_EachKindAgesByItself(t *testing.T) {
 // went spoke for the one that came; with the issue number left alone in turn, one
 // that was out did.
 func TestWhatComesBackIsExercisedAnew(t *testing.T) {
+	g := guarantee.T(t)
 	f, _ := newBeside(t)
 	f.sees(x1, ready("one"))
 	f.sees(h1, ready("one")) // the first of its generation turns nothing
@@ -115,19 +118,19 @@ func TestWhatComesBackIsExercisedAnew(t *testing.T) {
 
 	out := f.BeginProbe(x1)
 	f.sees(h1, failed())
-	assert.Equal(t, ReasonSuperseded, f.Complete(out, ready("one")).Reason)
+	assert.Equal(g, ReasonSuperseded, f.Complete(out, ready("one")).Reason)
 	early := f.sees(x1, ready("one"))
 	assert.True(t, early.Ready)
 	out = f.BeginProbe(x1)
 	f.sees(h1, ready("one"))
-	assert.Equal(t, [2]bool{true, false}, both(f))
-	assert.Equal(t, ReasonSuperseded, f.Complete(out, ready("one")).Reason)
-	assert.Equal(t, [2]bool{true, false}, both(f))
+	assert.Equal(g, [2]bool{true, false}, both(f))
+	assert.Equal(g, ReasonSuperseded, f.Complete(out, ready("one")).Reason)
+	assert.Equal(g, [2]bool{true, false}, both(f))
 	f.sees(x1, ready("one"))
 	assert.Equal(t, [2]bool{true, true}, both(f))
 
 	f.sees(x1, failed()) // and what fails beside it says nothing about the server itself
-	assert.Equal(t, [2]bool{true, false}, both(f))
+	assert.Equal(g, [2]bool{true, false}, both(f))
 }
 
 // A swap that was announced, and another process that nobody announced: the
@@ -143,8 +146,8 @@ func TestG1_NoExerciseOfAnInstanceThatWent(t *testing.T) {
 	out := f.BeginProbe(x1)
 	v := f.sees(h1, Observation{Ready: true, Instance: "i2"})
 	assert.True(t, v.Ready, "the first of its generation")
-	assert.Equal(t, [2]bool{true, false}, both(f))
-	assert.Equal(t, ReasonSuperseded, f.Complete(out, ready("one")).Reason)
+	assert.Equal(guarantee.T(t), [2]bool{true, false}, both(f))
+	assert.Equal(guarantee.T(t), ReasonSuperseded, f.Complete(out, ready("one")).Reason)
 	f.sees(x1, ready("one"))
 	assert.Equal(t, [2]bool{true, true}, both(f))
 
@@ -178,7 +181,7 @@ func TestTicketsOfBothAreOutForBoth(t *testing.T) {
 	require.NotNil(t, one)
 	require.NotNil(t, other, "each kind has a place of its own")
 	again, _ := f.BeginCheck(x1)
-	assert.Nil(t, again, "G3")
+	assert.Nil(guarantee.T(t), again, "G3")
 	assert.Equal(t, 2, f.Outstanding(h1))
 	idle := f.WhenIdle(h1)
 	one.Abandon()
@@ -200,15 +203,15 @@ func TestReplaceOfWhatStandsBeside(t *testing.T) {
 	m := besides()
 	m[0].Subject = "another body"
 	require.NoError(t, f.Replace(m))
-	assert.Equal(t, [2]bool{true, false}, both(f), "the server keeps its own")
+	assert.Equal(guarantee.T(t), [2]bool{true, false}, both(f), "the server keeps its own")
 	assertRefused(t, f.Complete(out, ready("one")), ReasonInvalidated)
 
 	require.NoError(t, f.Replace(besides()[1:]))
 	own, other := f.Together(h1, x1)
 	assert.True(t, own.Ready)
-	assert.Equal(t, ReasonUnknown, other.Reason)
+	assert.Equal(guarantee.T(t), ReasonUnknown, other.Reason)
 	require.NoError(t, f.Replace(besides()))
-	assert.Equal(t, [2]bool{true, false}, both(f))
+	assert.Equal(guarantee.T(t), [2]bool{true, false}, both(f))
 
 	own, other = f.Together(h2, x1)
 	assert.Equal(t, ReasonPending, own.Reason)
@@ -242,7 +245,7 @@ func TestG1_NoReaderJoinsTwoMoments(t *testing.T) {
 				}
 				own, other := f.Together(h1, x1)
 				if own.Ready && other.Ready {
-					t.Errorf("ready at %s and %s", own.Generation, other.Generation)
+					guarantee.T(t).Errorf("ready at %s and %s", own.Generation, other.Generation)
 					return
 				}
 			}

@@ -26,7 +26,7 @@ func (s *server) within(gen Generation) *tally {
 // The first one of a generation decides by itself, so that neither a start of
 // this process nor a readmit waits for rise; HAProxy's own first check of a
 // server does so too. From then on ready turns to not ready with fall failing
-// ones in a row, and back with rise passing ones.
+// ones in a row, or one that was judged, and back with rise passing ones.
 func (s *server) count(e evidence, now time.Time) {
 	t := s.within(e.gen)
 	if e.obs.Ready != t.ready {
@@ -38,7 +38,7 @@ func (s *server) count(e evidence, now time.Time) {
 	switch {
 	case e.obs.Ready && !up && !first && t.n < s.rules.rise:
 		e.obs = Observation{Reason: ReasonRising}
-	case !e.obs.Ready && up && t.n < s.rules.fall && s.fresh(&s.evidence, now):
+	case !e.obs.Ready && !e.obs.Judged && up && t.n < s.rules.fall && s.fresh(&s.evidence, now):
 		s.against = e
 		return
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // counting is a fence whose members rise and fall like this.
@@ -28,13 +30,17 @@ func recount(t testing.TB, f *Fence, rise, fall int, change ...func(*Member)) {
 	require.NoError(t, f.Replace(all))
 }
 
-// see publishes one observation of h1 for each letter: p passes, f fails.
+// see publishes one observation of h1 for each letter: p passes, f fails, w is a wrong
+// answer.
 func see(t testing.TB, f *Fence, letters string) {
 	t.Helper()
 	for _, l := range letters {
 		obs := failed()
-		if l == 'p' {
+		switch l {
+		case 'p':
 			obs = ready("one")
+		case 'w':
+			obs.Judged = true
 		}
 		publish(t, f, h1, obs)
 	}
@@ -45,7 +51,8 @@ func see(t testing.TB, f *Fence, letters string) {
 //
 // Controls: with the reset of n taken out of count, fails that did not follow
 // each other added up and the line "not in a row" failed; with
-// `t.n < s.rules.fall` always false, the fourth and the sixth.
+// `t.n < s.rules.fall` always false, the fourth and the sixth; with the look at
+// Judged taken out of count, those of a wrong answer.
 func TestRiseAndFallCountInARow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rise, fall  int
@@ -62,6 +69,9 @@ func TestRiseAndFallCountInARow(t *testing.T) {
 		"a fall begins the rise anew":             {2, 2, "fppffpfpp", "N1R1N1N1R"},
 		"more than enough changes nothing":        {2, 2, "pfffffppppp", "R1NNNN1RRRR"},
 		"a rise alone leaves a fall of one":       {9, 1, "pf", "RN"},
+		"a wrong answer needs no other":           {2, 9, "pwpp", "RN1R"},
+		"nor one before it":                       {2, 9, "pffwpp", "R12N1R"},
+		"none comes back after it":                {1, 9, "pwff", "RNNN"},
 		"below one is one, negative ones as well": {-1, -5, "pfp", "RNR"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +112,7 @@ func TestAGenerationsFirstObservationDecidesByItself(t *testing.T) {
 			assertRefused(t, f.Current(h1), ReasonPending)
 			assert.Zero(t, f.Current(h1).Against)
 			see(t, f, "f")
-			assert.Equal(t, "health_http_503", f.Current(h1).Reason, "the ready from before does not count")
+			assert.Equal(guarantee.T(t), "health_http_503", f.Current(h1).Reason, "the ready from before does not count")
 
 			see(t, f, "pp")
 			invalidate(f)
@@ -174,20 +184,20 @@ func TestG5_FallKeepsNothingReadyBeyondItsMaximumAge(t *testing.T) {
 	}
 	c.step(time.Nanosecond)
 	v := f.Current(h1)
-	assert.False(t, v.Ready, "with nobody probing meanwhile")
+	assert.False(guarantee.T(t), v.Ready, "with nobody probing meanwhile")
 	assert.Equal(t, "health_http_503", v.Reason, "there is newer evidence than the one that is too old")
 	assert.Equal(t, time.Nanosecond, v.Age)
 	assert.Zero(t, v.Against)
 
 	see(t, f, "p")
-	assert.Equal(t, ReasonRising, f.Current(h1).Reason, "it has fallen, and has to rise")
+	assert.Equal(guarantee.T(t), ReasonRising, f.Current(h1).Reason, "it has fallen, and has to rise")
 	see(t, f, "p")
 	assert.True(t, f.Current(h1).Ready)
 
 	c.step(maxAge + 1)
-	assert.Equal(t, ReasonStale, f.Current(h1).Reason)
+	assert.Equal(guarantee.T(t), ReasonStale, f.Current(h1).Reason)
 	see(t, f, "f")
-	assert.Equal(t, "health_http_503", f.Current(h1).Reason, "one is enough against what is too old")
+	assert.Equal(guarantee.T(t), "health_http_503", f.Current(h1).Reason, "one is enough against what is too old")
 }
 
 // One pass after a jump of the clock there and back: what had grown too old while
@@ -200,9 +210,9 @@ func TestG5_AFallByAgeIsKept(t *testing.T) {
 	c.step(2 * maxAge)
 	see(t, f, "f")
 	c.step(-2 * maxAge)
-	assert.False(t, f.Current(h1).Ready)
+	assert.False(guarantee.T(t), f.Current(h1).Ready)
 	see(t, f, "p")
-	assert.Equal(t, ReasonRising, f.Current(h1).Reason)
+	assert.Equal(guarantee.T(t), ReasonRising, f.Current(h1).Reason)
 }
 
 // Nothing has been seen to fail since: the daemon was asleep, or its clock was set.
@@ -213,7 +223,7 @@ func TestAgeAloneIsNoFall(t *testing.T) {
 	f, c := counting(t, 3, 3)
 	see(t, f, "pfp")
 	c.step(2 * maxAge)
-	assert.Equal(t, ReasonStale, f.Current(h1).Reason)
+	assert.Equal(guarantee.T(t), ReasonStale, f.Current(h1).Reason)
 	see(t, f, "p")
 	assert.True(t, f.Current(h1).Ready)
 }

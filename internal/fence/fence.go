@@ -21,7 +21,8 @@ type Member struct {
 	// Rise and Fall are how many passing observations in a row make ready what
 	// is not, and how many failing ones the opposite; below 1 means 1. They count
 	// within one generation, whose first observation decides by itself unless it
-	// began with a restart that nobody announced. Fall keeps nothing ready
+	// began with a restart that nobody announced. Fall is for probes that brought
+	// no answer: it keeps nothing ready that was judged (Observation.Judged), nor
 	// beyond MaxAge of the last passing observation.
 	Rise, Fall int
 	// Beside names another member of the same tier, a server, about which this

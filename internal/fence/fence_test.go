@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"tier-agent/test/guarantee"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -72,10 +74,10 @@ func publish(t testing.TB, f *Fence, name string, obs Observation) Verdict {
 // assertRefused checks that a fenced completion gave its caller nothing.
 func assertRefused(t testing.TB, v Verdict, reason string) {
 	t.Helper()
-	assert.False(t, v.Ready)
+	assert.False(guarantee.T(t), v.Ready)
 	assert.Equal(t, reason, v.Reason)
-	assert.Nil(t, v.Metadata)
-	assert.False(t, v.HasEvidence())
+	assert.Nil(guarantee.T(t), v.Metadata)
+	assert.False(guarantee.T(t), v.HasEvidence())
 }
 
 // Control: with `t.gen != s.generation()` taken out of complete, the second
@@ -95,7 +97,7 @@ func TestR001_ResultIsTiedToTheGenerationWhenItsProbeBegan(t *testing.T) {
 	require.True(t, ok)
 	assertRefused(t, f.Complete(old, ready("two")), ReasonInvalidated)
 	assert.NotEqual(t, old.Generation(), f.Current(h1).Generation)
-	assert.Equal(t, ReasonPending, f.Current(h1).Reason)
+	assert.Equal(guarantee.T(t), ReasonPending, f.Current(h1).Reason)
 }
 
 // Control: with `row.epoch.Store` taken out of InvalidateTier, the evidence
@@ -113,8 +115,8 @@ func TestR002_InvalidatingATierAdvancesItAndClearsItsEvidenceAtOnce(t *testing.T
 	assert.Equal(t, before.Global, gen.Global)
 	for _, name := range []string{h1, h2} { // h2 never had evidence
 		v := f.Current(name)
-		assert.Equal(t, ReasonPending, v.Reason)
-		assert.False(t, v.HasEvidence())
+		assert.Equal(guarantee.T(t), ReasonPending, v.Reason)
+		assert.False(guarantee.T(t), v.HasEvidence())
 		assert.Equal(t, gen.Tier, v.Generation.Tier)
 	}
 	assert.True(t, f.Current(f1).Ready, "another tier keeps its evidence")
@@ -139,7 +141,7 @@ func TestR003_InvalidatingEverythingFencesEveryProbeInFlight(t *testing.T) {
 	for name, ticket := range tickets {
 		assertRefused(t, f.Complete(ticket, ready("late")), ReasonInvalidated)
 		v := f.Current(name)
-		assert.Equal(t, ReasonPending, v.Reason)
+		assert.Equal(guarantee.T(t), ReasonPending, v.Reason)
 		assert.Equal(t, gen.Global, v.Generation.Global)
 	}
 }
@@ -168,9 +170,9 @@ func TestR004_ALateCompletionChangesNothingAndRelaunchesNothing(t *testing.T) {
 	assertRefused(t, <-done, ReasonInvalidated)
 	assert.Equal(t, 1, launched)
 	after := f.Current(h1)
-	assert.Equal(t, current.Issue, after.Issue)
-	assert.Equal(t, current.Ended, after.Ended)
-	assert.Equal(t, "new", after.Metadata["id"])
+	assert.Equal(guarantee.T(t), current.Issue, after.Issue)
+	assert.Equal(guarantee.T(t), current.Ended, after.Ended)
+	assert.Equal(guarantee.T(t), "new", after.Metadata["id"])
 }
 
 // Control: with `if s.checking` taken out of BeginCheck, the second Check
@@ -179,7 +181,7 @@ func TestR004_ALateCompletionChangesNothingAndRelaunchesNothing(t *testing.T) {
 func TestR005_OneProbeInFlightThroughCheck(t *testing.T) {
 	f, _ := newFence(t)
 	mustNot := func(*Ticket) Observation {
-		t.Error("a second probe was launched")
+		guarantee.T(t).Error("a second probe was launched")
 		return failed()
 	}
 	publish(t, f, h1, ready("one"))
@@ -225,8 +227,8 @@ func TestR006_AnEarlierIssuedProbeNeverReplacesALaterOne(t *testing.T) {
 			kept := f.Complete(later, obs[1])
 			require.Equal(t, obs[1].Reason, kept.Reason)
 			assertRefused(t, f.Complete(earlier, obs[0]), ReasonSuperseded)
-			assert.Equal(t, kept.Issue, f.Current(h1).Issue)
-			assert.Equal(t, obs[1].Reason, f.Current(h1).Reason)
+			assert.Equal(guarantee.T(t), kept.Issue, f.Current(h1).Issue)
+			assert.Equal(guarantee.T(t), obs[1].Reason, f.Current(h1).Reason)
 		})
 	}
 	t.Run("in order both count", func(t *testing.T) {
@@ -259,9 +261,9 @@ func TestR007_TimesAreThoseOfTheAcceptedProbe(t *testing.T) {
 	assertRefused(t, f.Complete(old, failed()), ReasonSuperseded) // at 3 s
 
 	v = f.Current(h1)
-	assert.True(t, v.Ready)
-	assert.Equal(t, t0.Add(time.Second), v.Started)
-	assert.Equal(t, t0.Add(2*time.Second), v.Ended)
+	assert.True(guarantee.T(t), v.Ready)
+	assert.Equal(guarantee.T(t), t0.Add(time.Second), v.Started)
+	assert.Equal(guarantee.T(t), t0.Add(2*time.Second), v.Ended)
 	assert.Equal(t, 2*time.Second, v.Age)
 }
 
@@ -317,7 +319,7 @@ func TestR010_StateIsBoundedAndCountersNeverGoBack(t *testing.T) {
 	require.NoError(t, f.Replace(members()))
 	assertRefused(t, f.Complete(out, ready("former life")), ReasonInvalidated)
 	v := f.Current(h1)
-	assert.Equal(t, ReasonPending, v.Reason)
+	assert.Equal(guarantee.T(t), ReasonPending, v.Reason)
 	assert.Greater(t, v.Generation.Tier, last.Generation.Tier)
 	assert.Greater(t, v.Generation.Server, last.Generation.Server)
 	assert.Greater(t, f.BeginProbe(h1).Issue(), out.Issue())

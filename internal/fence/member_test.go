@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 func TestReplaceKeepsWhatStaysAndFencesWhatChanges(t *testing.T) {
@@ -22,8 +24,8 @@ func TestReplaceKeepsWhatStaysAndFencesWhatChanges(t *testing.T) {
 	require.NoError(t, f.Replace(next))
 
 	assert.True(t, f.Current(h1).Ready, "an unchanged member keeps its evidence")
-	assert.Equal(t, ReasonPending, f.Current(h2).Reason, "a new subject has none")
-	assert.Equal(t, ReasonPending, f.Current(f1).Reason, "nor has a server in another tier")
+	assert.Equal(guarantee.T(t), ReasonPending, f.Current(h2).Reason, "a new subject has none")
+	assert.Equal(guarantee.T(t), ReasonPending, f.Current(f1).Reason, "nor has a server in another tier")
 	assertRefused(t, f.Complete(out, ready("two")), ReasonInvalidated)
 }
 
@@ -34,7 +36,7 @@ func TestReplaceAppliesANewMaximumAgeToTheEvidenceThatStands(t *testing.T) {
 	next := members()
 	next[0].MaxAge = 4 * time.Second
 	require.NoError(t, f.Replace(next))
-	assert.Equal(t, ReasonStale, f.Current(h1).Reason)
+	assert.Equal(guarantee.T(t), ReasonStale, f.Current(h1).Reason)
 }
 
 func TestReplaceRefusesAndChangesNothing(t *testing.T) {

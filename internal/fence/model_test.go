@@ -23,6 +23,7 @@ type flight struct {
 	start    time.Duration
 	end      time.Duration
 	ready    bool
+	judged   bool
 	id       string
 	isDirect bool
 	instance string
@@ -111,7 +112,7 @@ func (m *model) up(l *lived, n int, at time.Duration) bool {
 	}
 	pass := l.counted[n-1-run]
 	for _, failed := range l.counted[n-run : n] {
-		if !m.fresh(pass, failed.end) {
+		if failed.judged || !m.fresh(pass, failed.end) {
 			return false
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"tier-agent/test/guarantee"
 )
 
 // played is a fence and its model, to which the same happens.
@@ -54,13 +56,15 @@ func (p *played) launch(t *rapid.T, s string, direct bool) *Ticket {
 		ticket, v = p.f.BeginCheck(s)
 		if ticket == nil {
 			if want := p.m.expect(s); v.Reason != want.reason {
-				t.Fatalf("check of %s: %s, the model says %s", s, v.Reason, want.reason)
+				guarantee.T(t).Errorf("check of %s: %s, the model says %s", s, v.Reason, want.reason)
+				guarantee.T(t).FailNow()
 			}
 		}
 	}
 	want := p.m.present[s] && (direct || p.m.checks[s] == nil)
 	if (ticket != nil) != want {
-		t.Fatalf("probe of %s launched: %v, the model says %v", s, ticket != nil, want)
+		guarantee.T(t).Errorf("probe of %s launched: %v, the model says %v", s, ticket != nil, want)
+		guarantee.T(t).FailNow()
 	}
 	if ticket == nil {
 		return nil
@@ -82,6 +86,8 @@ func (p *played) complete(t *rapid.T, ticket *Ticket, passes bool) {
 	k.ready = passes
 	k.instance = rapid.SampledFrom([]string{"", k.instance, fmt.Sprint(p.engine[k.server])}).Draw(t, "instance")
 	obs := failed()
+	k.judged = !k.ready && rapid.Bool().Draw(t, "judged")
+	obs.Judged = k.judged
 	if k.ready {
 		obs = ready(k.id)
 	}
@@ -89,10 +95,12 @@ func (p *played) complete(t *rapid.T, ticket *Ticket, passes bool) {
 	v := p.f.Complete(ticket, obs)
 	reason, restarted := p.m.complete(k)
 	if v.Reason != reason || v.Restarted != restarted {
-		t.Fatalf("completion of %s: %s %v, the model says %s %v", k.server, v.Reason, v.Restarted, reason, restarted)
+		guarantee.T(t).Errorf("completion of %s: %s %v, the model says %s %v", k.server, v.Reason, v.Restarted, reason, restarted)
+		guarantee.T(t).FailNow()
 	}
 	if v.Ready != (reason == "identity_passed") || !v.Ready && v.Metadata != nil {
-		t.Fatalf("ready %v and metadata %v with %s", v.Ready, v.Metadata, v.Reason)
+		guarantee.T(t).Errorf("ready %v and metadata %v with %s", v.Ready, v.Metadata, v.Reason)
+		guarantee.T(t).FailNow()
 	}
 }
 
@@ -157,14 +165,16 @@ func (p *played) check(t *rapid.T) {
 		want := p.m.expect(s)
 		v := p.f.Current(s)
 		if v.Reason != want.reason || v.Ready != (want.id != "") || v.Metadata["id"] != want.id {
-			t.Fatalf("%s: %+v, the model says %s %q", s, v, want.reason, want.id)
+			guarantee.T(t).Errorf("%s: %+v, the model says %s %q", s, v, want.reason, want.id)
+			guarantee.T(t).FailNow()
 		}
 		if v.Against != want.against || v.Starting != want.starting {
 			t.Fatalf("%s: %+v, the model says against %d, starting %v", s, v, want.against, want.starting)
 		}
 		k := want.k
 		if (k != nil) != v.HasEvidence() {
-			t.Fatalf("%s: evidence %v, the model says %v", s, v.HasEvidence(), k != nil)
+			guarantee.T(t).Errorf("%s: evidence %v, the model says %v", s, v.HasEvidence(), k != nil)
+			guarantee.T(t).FailNow()
 		}
 		if k != nil && (v.Started.Sub(p.origin) != k.start || v.Ended.Sub(p.origin) != k.end) {
 			t.Fatalf("%s: times %v %v, the model says %v %v", s, v.Started, v.Ended, k.start, k.end)

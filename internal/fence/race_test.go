@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // loops runs n goroutines around each loop that it is given, until end. Each gives
@@ -57,7 +59,7 @@ func TestStress_NoReaderSeesTheOldEngineAfterASwap(t *testing.T) {
 		}
 		n, err := strconv.ParseInt(v.Metadata["id"], 10, 64)
 		if err != nil || n < floor {
-			t.Errorf("engine %s is published after the swap to %d", v.Metadata["id"], floor)
+			guarantee.T(t).Errorf("engine %s is published after the swap to %d", v.Metadata["id"], floor)
 		}
 	}
 	spawn(2, func() { floor := swapped.Load(); seen(floor, f.Check(h1, look)) })
@@ -123,7 +125,7 @@ func TestStress_NoReaderSeesTheOldEngineAfterARestartWasSeen(t *testing.T) {
 		}
 		readies.Add(1)
 		if n, err := strconv.ParseInt(v.Metadata["id"], 10, 64); err != nil || n < floor {
-			t.Errorf("engine %s is published after %d has been seen", v.Metadata["id"], floor)
+			guarantee.T(t).Errorf("engine %s is published after %d has been seen", v.Metadata["id"], floor)
 		}
 	})
 	for range 500 {

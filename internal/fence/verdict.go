@@ -24,8 +24,11 @@ const (
 // Observation is what one probe saw. The fence keeps it as it is and never
 // changes the metadata, so the caller must not either.
 type Observation struct {
-	Ready    bool
-	Reason   string
+	Ready  bool
+	Reason string
+	// Judged: an answer came, and it is not the one that it has to be. One such
+	// observation takes a ready down, whatever Member.Fall is.
+	Judged   bool
 	Metadata map[string]string
 	// Instance is what the engine calls itself since its last start; empty where
 	// it does not say, or where a change of it means nothing.

@@ -40,9 +40,29 @@ type Admin struct {
 // longest probe.
 const maxWait = 5 * time.Minute
 
+// maxConfirm bounds how long HAProxy's checks may be given to bring servers up.
+const maxConfirm = time.Hour
+
+// bounded reads a duration of a command; one that is not said is 0.
+func bounded(field, text string, most time.Duration) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > most {
+		return 0, fmt.Errorf(`%q is %.40q: give a duration with its unit, such as "10s", of at most %v`, field, text, most)
+	}
+	return d, nil
+}
+
 // verb reads one command and returns what carries it out; send tells its
 // progress.
 type verb func(ctx context.Context, c Command, send func(Event)) (func() admission.Result, error)
+
+// progress tells what a verb sees as an event.
+func progress(send func(Event)) func(admission.Progress) {
+	return func(p admission.Progress) { send(Event{Progress: &p}) }
+}
 
 // event is run with its result as the last event.
 func (run verb) event(ctx context.Context, c Command, send func(Event)) (func() Event, error) {
@@ -59,7 +79,9 @@ func (run verb) event(ctx context.Context, c Command, send func(Event)) (func() 
 // Handler routes the admin socket.
 func (a *Admin) Handler() http.Handler {
 	mux := http.NewServeMux()
-	a.ReadOnly.route(mux)
+	operators := *a.ReadOnly
+	operators.private = true
+	operators.route(mux)
 	for name, run := range map[admission.Verb]verb{
 		admission.VerbQuiesce:    a.quiesce,
 		admission.VerbDrain:      a.drain,
@@ -75,7 +97,7 @@ func (a *Admin) Handler() http.Handler {
 	return exact(mux)
 }
 
-func (a *Admin) quiesce(ctx context.Context, c Command, _ func(Event)) (func() admission.Result, error) {
+func (a *Admin) quiesce(ctx context.Context, c Command, send func(Event)) (func() admission.Result, error) {
 	if err := c.only(admission.VerbQuiesce, Command{
 		Tier: c.Tier, Server: c.Server, Reason: c.Reason, Rollback: c.Rollback, Without: c.Without, Force: c.Force, AcceptQueueRelease: c.AcceptQueueRelease,
 	}); err != nil {
@@ -84,6 +106,7 @@ func (a *Admin) quiesce(ctx context.Context, c Command, _ func(Event)) (func() a
 	return func() admission.Result {
 		return a.Controller.Quiesce(ctx, admission.QuiesceRequest{
 			Target: c.target(), Reason: c.Reason, Who: who(ctx), Rollback: c.Rollback, Without: c.instances(), Force: c.Force, AcceptQueueRelease: c.AcceptQueueRelease,
+			Progress: progress(send),
 		})
 	}, nil
 }
@@ -99,31 +122,33 @@ func (a *Admin) drain(ctx context.Context, c Command, send func(Event)) (func() 
 	return func() admission.Result {
 		return a.Controller.Drain(ctx, admission.DrainRequest{
 			Target: c.target(), Timeout: timeout, IgnoreOldWorkers: c.IgnoreOldWorkers,
-			Progress: func(p admission.Progress) { send(Event{Progress: &p}) },
+			Progress: progress(send),
 		})
 	}, nil
 }
 
-func (a *Admin) readmit(ctx context.Context, c Command, _ func(Event)) (func() admission.Result, error) {
+func (a *Admin) readmit(ctx context.Context, c Command, send func(Event)) (func() admission.Result, error) {
 	if err := c.only(admission.VerbReadmit, Command{
 		Tier: c.Tier, Server: c.Server,
 		AllowUnidentified: c.AllowUnidentified, Partial: c.Partial, TakeHold: c.TakeHold,
-		KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: c.Wait, Without: c.Without,
+		KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: c.Wait, Confirm: c.Confirm, Without: c.Without,
 	}); err != nil {
 		return nil, err
 	}
-	var wait time.Duration
-	if c.Wait != "" {
-		var err error
-		if wait, err = time.ParseDuration(c.Wait); err != nil || wait < 0 || wait > maxWait {
-			return nil, fmt.Errorf(`"wait" is %.40q: give a duration with its unit, such as "10s", of at most %v`, c.Wait, maxWait)
-		}
+	wait, err := bounded("wait", c.Wait, maxWait)
+	if err != nil {
+		return nil, err
+	}
+	confirm, err := bounded("confirm", c.Confirm, maxConfirm)
+	if err != nil {
+		return nil, err
 	}
 	return func() admission.Result {
 		return a.Controller.Readmit(ctx, admission.ReadmitRequest{
 			Target: c.target(), Who: who(ctx),
 			AllowUnidentified: c.AllowUnidentified, Partial: c.Partial, TakeHold: c.TakeHold,
-			KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: wait, Without: c.instances(),
+			KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: wait, Confirm: confirm, Without: c.instances(),
+			Progress: progress(send),
 		})
 	}, nil
 }
@@ -135,12 +160,12 @@ func (a *Admin) invalidate(_ context.Context, c Command, _ func(Event)) (func() 
 	return func() admission.Result { return a.Controller.Invalidate(c.target()) }, nil
 }
 
-func (a *Admin) forget(ctx context.Context, c Command, _ func(Event)) (func() admission.Result, error) {
+func (a *Admin) forget(ctx context.Context, c Command, send func(Event)) (func() admission.Result, error) {
 	if err := c.only(admission.VerbForget, Command{Tier: c.Tier, Server: c.Server}); err != nil {
 		return nil, err
 	}
 	return func() admission.Result {
-		return a.Controller.Forget(ctx, admission.ForgetRequest{Target: c.target(), Who: who(ctx)})
+		return a.Controller.Forget(ctx, admission.ForgetRequest{Target: c.target(), Who: who(ctx), Progress: progress(send)})
 	}, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tier-agent/internal/admission"
+	"tier-agent/internal/owner"
 )
 
 var (
@@ -142,7 +143,7 @@ func (c *Client) send(ctx context.Context, method, what string, body []byte) (*h
 	res, err := c.http.Do(req)
 	if err != nil {
 		if err = c.explain(err); errors.Is(err, ErrGone) {
-			err = ErrUnread
+			err = fmt.Errorf("at %s: %w", c.path, ErrUnread)
 		}
 		return nil, err
 	}
@@ -177,12 +178,12 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nobody answers at %s: tier-agent is not running", c.path)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the admin socket %s may not be opened by this user: its group is listen.admin.group in tier-agent's configuration", c.path)
+		return fmt.Errorf("the admin socket %s may not be opened by this user%s: its group is listen.admin.group in tier-agent's configuration", c.path, owner.Hint(c.path))
 	case errors.Is(err, syscall.EINVAL):
 		return fmt.Errorf("%s cannot be a socket: give an absolute path of at most 107 bytes", c.path)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return ErrGone
+		return fmt.Errorf("at %s: %w", c.path, ErrGone)
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("the admin socket %s cannot be opened: %w", c.path, dial.Err)
 	}

@@ -31,10 +31,13 @@ type Command struct {
 	KeepHold          bool   `json:"keep_hold,omitempty"`
 	SetAddress        bool   `json:"set_address,omitempty"`
 	Wait              string `json:"wait,omitempty"` // readmit
+	Confirm           string `json:"confirm,omitempty"`
 	Rollback          bool   `json:"rollback,omitempty"`
 	Force             bool   `json:"force,omitempty"`
 	// AcceptQueueRelease is quiesce's.
 	AcceptQueueRelease bool `json:"accept_queue_release,omitempty"`
+	// AcceptClosing is reload's.
+	AcceptClosing bool `json:"accept_closing,omitempty"`
 	// Without names instances, with commas between them.
 	Without string `json:"without,omitempty"`
 }

@@ -24,6 +24,7 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/fence"
 	"tier-agent/internal/horizon"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -38,19 +39,24 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // world is a Model and a Watcher of fixed answers.
 type world struct {
 	tiers    []tier.Status
-	observed []admission.Observed
+	observed []observe.View
 }
 
-func (w world) Status() []tier.Status          { return w.tiers }
-func (w world) Observed() []admission.Observed { return w.observed }
+func (w world) Status() []tier.Status { return w.tiers }
+func (w world) Views() []observe.View { return w.observed }
 
 func (w world) Tier(name []byte) (tier.Answer, bool) {
+	st, known := w.StatusOf(name)
+	return st.Answer, known
+}
+
+func (w world) StatusOf(name []byte) (tier.Status, bool) {
 	for _, t := range w.tiers {
 		if t.Name == string(name) {
-			return t.Answer, true
+			return t, true
 		}
 	}
-	return tier.Answer{}, false
+	return tier.Status{}, false
 }
 
 func (w world) Server(name []byte) (tier.Answer, bool) {
@@ -98,17 +104,17 @@ func everything() world {
 				{Backend: "old", Name: "o1", Address: netip.MustParseAddrPort("192.0.2.1:9001"), Answer: shut, Evidence: "identity_passed", Closure: closure},
 			}},
 		},
-		observed: []admission.Observed{
+		observed: []observe.View{
 			{
 				Instance: "edge", At: noon.Add(-300 * time.Millisecond),
 				Info: runtimeapi.Info{PID: 4711, Version: runtimeapi.Version{Raw: "3.0.5"}, Uptime: time.Hour},
-				Servers: map[string]runtimeapi.AdminState{
-					"heavy/h1": 0, "heavy/h2": runtimeapi.ForcedMaint, "old/o1": runtimeapi.ForcedDrain,
+				Servers: map[string]observe.Server{
+					"heavy/h1": up, "heavy/h2": {Admin: runtimeapi.ForcedMaint}, "old/o1": {Admin: runtimeapi.ForcedDrain},
 				},
 			},
 			{
 				Instance: "lost", At: noon.Add(-time.Second),
-				Servers: map[string]runtimeapi.AdminState{"heavy/h1": 0}, // of the last good read
+				Servers: map[string]observe.Server{"heavy/h1": up}, // of the last good read
 				Err: fmt.Errorf("haproxy lost: %w: %w", runtimeapi.ErrUnreachable,
 					&net.OpError{Op: "dial", Net: "unix", Addr: &net.UnixAddr{Name: "/run/haproxy/secret.sock"}, Err: os.NewSyscallError("connect", syscall.ENOENT)}),
 			},
@@ -118,6 +124,9 @@ func everything() world {
 	}
 }
 
+// up is a server that HAProxy sends to.
+var up = observe.Server{Operational: runtimeapi.OpRunning, Weight: 100}
+
 func (w world) readOnly() *ReadOnly {
 	h := horizon.New(time.Hour, func() time.Time { return noon })
 	var rows []horizon.Row
@@ -126,6 +135,7 @@ func (w world) readOnly() *ReadOnly {
 	}
 	h.Publish(rows)
 	return &ReadOnly{
+		Polls:      new(observe.Polls),
 		LastChange: func(tier string) (time.Time, bool) { return noon.Add(-time.Hour), tier != "light" },
 		Judge:      func() (horizon.Verdict, int) { return h.Judge(), 0 },
 		Model:      w, Watcher: w, Version: "1.2.3", Now: func() time.Time { return noon },
@@ -262,10 +272,12 @@ func result(v admission.Verb, target tier.Target) admission.Result {
 }
 
 func (c *controller) Quiesce(ctx context.Context, q admission.QuiesceRequest) admission.Result {
-	c.note(q)
 	if c.onQuiesce != nil {
+		c.note(q)
 		return c.onQuiesce(ctx, q)
 	}
+	q.Progress = nil // a function compares with nothing
+	c.note(q)
 	return result(admission.VerbQuiesce, q.Target)
 }
 
@@ -273,12 +285,13 @@ func (c *controller) Drain(ctx context.Context, d admission.DrainRequest) admiss
 	if c.onDrain != nil {
 		return c.onDrain(ctx, d)
 	}
-	d.Progress = nil // a function compares with nothing
+	d.Progress = nil
 	c.note(d)
 	return result(admission.VerbDrain, d.Target)
 }
 
 func (c *controller) Readmit(_ context.Context, q admission.ReadmitRequest) admission.Result {
+	q.Progress = nil
 	c.note(q)
 	return result(admission.VerbReadmit, q.Target)
 }
@@ -289,6 +302,7 @@ func (c *controller) Invalidate(target tier.Target) admission.Result {
 }
 
 func (c *controller) Forget(_ context.Context, q admission.ForgetRequest) admission.Result {
+	q.Progress = nil
 	c.note(q)
 	return result(admission.VerbForget, q.Target)
 }

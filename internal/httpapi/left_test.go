@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"tier-agent/internal/admission"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 	"tier-agent/test/document"
@@ -16,24 +16,24 @@ import (
 
 // showing is a HAProxy that has old/o1 and counted this on it; nil for not
 // counted.
-func showing(instance string, left *admission.Left) admission.Observed {
-	o := admission.Observed{
-		Instance: instance, At: noon, Servers: map[string]runtimeapi.AdminState{"old/o1": runtimeapi.ForcedDrain},
+func showing(instance string, left *observe.InFlight) observe.View {
+	o := observe.View{
+		Instance: instance, At: noon, Servers: map[string]observe.Server{"old/o1": {Admin: runtimeapi.ForcedDrain}},
 	}
 	if left != nil {
-		o.Left = map[string]admission.Left{"old/o1": *left}
+		o.InFlight = map[string]observe.InFlight{"old/o1": *left}
 	}
 	return o
 }
 
-func lost(instance string) admission.Observed {
-	o := showing(instance, &admission.Left{Streams: 9}) // of the last good read
+func lost(instance string) observe.View {
+	o := showing(instance, &observe.InFlight{Streams: 9}) // of the last good read
 	o.Err = errors.New("gone")
 	return o
 }
 
 // shown is what status says of old/o1.
-func shown(a tier.Answer, observed ...admission.Observed) ServerStatus {
+func shown(a tier.Answer, observed ...observe.View) ServerStatus {
 	w := world{observed: observed, tiers: []tier.Status{{
 		Name: "old", Answer: a, Servers: []tier.ServerStatus{{Backend: "old", Name: "o1", Answer: a}},
 	}}}
@@ -44,24 +44,24 @@ func shown(a tier.Answer, observed ...admission.Observed) ServerStatus {
 // o.Err taken out of leftOf, the 9 of a HAProxy that is gone counted; with that of
 // !counted, what nobody had counted was 0.
 func TestWhatIsLeftOnAServer(t *testing.T) {
-	none, two, queued := &admission.Left{}, &admission.Left{Streams: 2}, &admission.Left{Queue: 1}
-	elsewhere := admission.Observed{Instance: "other", At: noon, Servers: map[string]runtimeapi.AdminState{"x/y": 0}}
+	none, two, queued := &observe.InFlight{}, &observe.InFlight{Streams: 2}, &observe.InFlight{Queue: 1}
+	elsewhere := observe.View{Instance: "other", At: noon, Servers: map[string]observe.Server{"x/y": up}}
 	for what, c := range map[string]struct {
 		answer   tier.Answer
-		observed []admission.Observed
+		observed []observe.View
 		state    string
 		left     *LeftStatus
 	}{
-		"open":                       {ready, []admission.Observed{showing("edge", two)}, "ready", nil},
-		"nothing left":               {quiesced, []admission.Observed{showing("edge", none)}, "quiesced", &LeftStatus{}},
-		"streams":                    {quiesced, []admission.Observed{showing("edge", two), showing("core", two)}, "draining", &LeftStatus{Streams: 4}},
-		"a queue alone":              {quiesced, []admission.Observed{showing("edge", queued)}, "draining", &LeftStatus{Queue: 1}},
-		"not counted":                {quiesced, []admission.Observed{showing("edge", nil)}, "quiesced", &LeftStatus{Unknown: []string{"edge"}}},
-		"not readable":               {quiesced, []admission.Observed{lost("edge")}, "quiesced", &LeftStatus{Unknown: []string{"edge"}}},
-		"not yet read":               {quiesced, []admission.Observed{{Instance: "edge"}}, "quiesced", &LeftStatus{Unknown: []string{"edge"}}},
-		"one of two readable":        {quiesced, []admission.Observed{lost("edge"), showing("core", two)}, "draining", &LeftStatus{Streams: 2, Unknown: []string{"edge"}}},
-		"nothing on that one":        {quiesced, []admission.Observed{lost("edge"), showing("core", none)}, "quiesced", &LeftStatus{Unknown: []string{"edge"}}},
-		"a HAProxy without the name": {quiesced, []admission.Observed{elsewhere, showing("core", none)}, "quiesced", &LeftStatus{}},
+		"open":                       {ready, []observe.View{showing("edge", two)}, "ready", nil},
+		"nothing left":               {quiesced, []observe.View{showing("edge", none)}, "quiesced", &LeftStatus{}},
+		"streams":                    {quiesced, []observe.View{showing("edge", two), showing("core", two)}, "draining", &LeftStatus{Streams: 4}},
+		"a queue alone":              {quiesced, []observe.View{showing("edge", queued)}, "draining", &LeftStatus{Queue: 1}},
+		"not counted":                {quiesced, []observe.View{showing("edge", nil)}, "quiesced", &LeftStatus{Unknown: []string{"edge"}}},
+		"not readable":               {quiesced, []observe.View{lost("edge")}, "quiesced", &LeftStatus{Unknown: []string{"edge"}}},
+		"not yet read":               {quiesced, []observe.View{{Instance: "edge"}}, "quiesced", &LeftStatus{Unknown: []string{"edge"}}},
+		"one of two readable":        {quiesced, []observe.View{lost("edge"), showing("core", two)}, "draining", &LeftStatus{Streams: 2, Unknown: []string{"edge"}}},
+		"nothing on that one":        {quiesced, []observe.View{lost("edge"), showing("core", none)}, "quiesced", &LeftStatus{Unknown: []string{"edge"}}},
+		"a HAProxy without the name": {quiesced, []observe.View{elsewhere, showing("core", none)}, "quiesced", &LeftStatus{}},
 		"no HAProxy":                 {quiesced, nil, "quiesced", nil},
 	} {
 		s := shown(c.answer, c.observed...)
@@ -80,12 +80,12 @@ func TestTheTableOfDraining(t *testing.T) {
 	}{{"quiesced", quiesced}, {"open, and ready", ready}} {
 		for _, left := range []struct {
 			is   string
-			seen []admission.Observed
+			seen []observe.View
 		}{
-			{"some", []admission.Observed{showing("edge", &admission.Left{Streams: 1})}},
-			{"some in one, not known of another", []admission.Observed{showing("edge", &admission.Left{Streams: 1}), lost("core")}},
-			{"not known", []admission.Observed{lost("edge")}},
-			{"none", []admission.Observed{showing("edge", &admission.Left{})}},
+			{"some", []observe.View{showing("edge", &observe.InFlight{Streams: 1})}},
+			{"some in one, not known of another", []observe.View{showing("edge", &observe.InFlight{Streams: 1}), lost("core")}},
+			{"not known", []observe.View{lost("edge")}},
+			{"none", []observe.View{showing("edge", &observe.InFlight{})}},
 		} {
 			for _, held := range []bool{false, true} {
 				s := shown(server.answer, left.seen...)

@@ -171,11 +171,12 @@ var (
 	descOpen  = prometheus.NewDesc("tier_agent_tier_open", "1 where the tier's admission is open, 0 where it is quiesced.", tierLabel, nil)
 	descServe = prometheus.NewDesc("tier_agent_tier_admitted", "1 where the tier may take a new request now.", tierLabel, nil)
 	descCount = prometheus.NewDesc("tier_agent_tier_serving_servers", "Servers of the tier that may take a new request now.", tierLabel, nil)
+	descTakes = prometheus.NewDesc("tier_agent_haproxy_server_takes", "1 where the HAProxy sends new requests to the server; absent where it cannot be read.", []string{"haproxy", "tier", "server"}, nil)
 	descProxy = prometheus.NewDesc("tier_agent_haproxy_readable", "1 where the instance answered the last read.", []string{"haproxy"}, nil)
 )
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAdmit, descReady, descAge, descGen, descOpen, descServe, descCount, descProxy} {
+	for _, d := range []*prometheus.Desc{descAdmit, descReady, descAge, descGen, descOpen, descServe, descCount, descTakes, descProxy} {
 		ch <- d
 	}
 }
@@ -184,7 +185,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	views := c.watcher.Views()
 	for _, t := range c.model.Status() {
+		t = inHAProxy(t, views)
 		gauge(descGen, float64(max(t.Answer.Generation.Global, t.Answer.Generation.Tier)), t.Name)
 		gauge(descOpen, one(!t.Answer.Quiesced), t.Name)
 		gauge(descServe, one(t.Answer.Admit), t.Name)
@@ -193,13 +196,18 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			name := s.Backend + "/" + s.Name
 			gauge(descAdmit, one(s.Answer.Admit), t.Name, name)
 			gauge(descReady, one(s.Answer.Ready), t.Name, name)
+			for _, v := range views {
+				if shown, known := v.Servers[name]; known && v.Readable() {
+					gauge(descTakes, one(shown.Takes()), v.Instance, t.Name, name)
+				}
+			}
 			if s.Answer.HasEvidence {
 				gauge(descAge, s.Answer.Age.Seconds(), t.Name, name)
 			}
 		}
 	}
-	for _, o := range c.watcher.Observed() {
-		gauge(descProxy, one(o.Err == nil && !o.At.IsZero()), o.Instance)
+	for _, o := range views {
+		gauge(descProxy, one(o.Readable()), o.Instance)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestMetricsLint(t *testing.T) {
 	m := newMetrics(t)
 	m.ProbeEnded(tier.Probed{Tier: "heavy"})
 	names := own(t, m)
-	require.Len(t, names, 15)
+	require.Len(t, names, 16)
 	problems, err := testutil.GatherAndLint(m.registry, names...)
 	require.NoError(t, err)
 	assert.Empty(t, problems)

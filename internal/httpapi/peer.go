@@ -3,12 +3,11 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
-	"os/user"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"tier-agent/internal/owner"
 )
 
 // maxCommands bounds the commands under way, long drains included. One more is
@@ -68,9 +67,5 @@ func peerOf(c net.Conn) string {
 	}); ctl != nil || err != nil {
 		return ""
 	}
-	name := "uid"
-	if known, err := user.LookupId(strconv.FormatUint(uint64(cred.Uid), 10)); err == nil {
-		name = known.Username
-	}
-	return fmt.Sprintf("%s(%d)", name, cred.Uid)
+	return owner.User(cred.Uid)
 }

@@ -9,6 +9,7 @@ import (
 
 	"tier-agent/internal/admission"
 	"tier-agent/internal/horizon"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
@@ -17,21 +18,23 @@ type Model interface {
 	Server(name []byte) (tier.Answer, bool)
 	Tier(name []byte) (tier.Answer, bool)
 	Status() []tier.Status
+	StatusOf(tier []byte) (tier.Status, bool)
 }
 
 // Intents tells what is to stay quiesced.
 type Intents interface {
 	Intents() []admission.IntentStatus
-	Holds(admission.Observed) []admission.Hold
+	Holds(observe.View) []admission.Hold
 }
 
 // Watcher tells what the HAProxies last showed.
-type Watcher interface{ Observed() []admission.Observed }
+type Watcher interface{ Views() []observe.View }
 
 // ReadOnly answers GET and HEAD from published memory.
 type ReadOnly struct {
 	Model   Model
 	Watcher Watcher
+	Polls   *observe.Polls // who is asked about, and when
 	Intents Intents
 	Metrics http.Handler
 	Version string
@@ -40,6 +43,8 @@ type ReadOnly struct {
 	// LastChange is when a tier's row last changed; may be nil.
 	LastChange func(tier string) (at time.Time, known bool)
 	Now        func() time.Time // nil: time.Now
+
+	private bool // for the admin socket alone, where errors are shown whole
 }
 
 // Handler routes /livez, /readyz, /readyz/<tier>, /readyz/<backend>/<server>,
@@ -56,10 +61,17 @@ func (ro *ReadOnly) route(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /readyz", ro.daemon)
 	mux.HandleFunc("GET /readyz/{tier}", func(w http.ResponseWriter, r *http.Request) {
-		ro.ready(w, r.PathValue("tier"), ro.Model.Tier, "unknown_tier")
+		name, ask := r.PathValue("tier"), ro.tier
+		if byHAProxy(r) {
+			ro.Polls.Note(observe.HealthCheck, []byte(name), time.Now())
+			ask = ro.Model.Tier
+		}
+		ro.ready(w, name, ask, "unknown_tier")
 	})
 	mux.HandleFunc("GET /readyz/{backend}/{server}", func(w http.ResponseWriter, r *http.Request) {
-		ro.ready(w, r.PathValue("backend")+"/"+r.PathValue("server"), ro.Model.Server, "unknown_server")
+		name := r.PathValue("backend") + "/" + r.PathValue("server")
+		ro.Polls.Note(observe.HealthCheck, []byte(name), time.Now())
+		ro.ready(w, name, ro.Model.Server, "unknown_server")
 	})
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, ro.Status())

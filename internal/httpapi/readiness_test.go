@@ -11,6 +11,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/internal/observe"
+	"tier-agent/internal/tier"
+	"tier-agent/test/guarantee"
 )
 
 const hostile = "zz-wire-zz"
@@ -58,8 +62,8 @@ func TestReadOnlyPaths(t *testing.T) {
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest(method, c.path, nil))
 				about := face + " " + method + " " + c.path
-				assert.Equal(t, c.code, w.Code, about)
-				assert.NotContains(t, w.Body.String(), hostile, about)
+				assert.Equal(guarantee.T(t), c.code, w.Code, about)
+				assert.NotContains(guarantee.T(t), w.Body.String(), hostile, about)
 				assert.Empty(t, w.Header().Get("Location"), about)
 				if c.body != "" {
 					assert.Equal(t, c.body+"\n", w.Body.String(), about) // net/http cuts a HEAD's
@@ -129,6 +133,28 @@ func TestRawRequests(t *testing.T) {
 		status, _, _ := strings.Cut(header, "\r\n")
 		assert.Equal(t, c.status, status, c.request)
 		assert.Equal(t, c.body, body, c.request)
-		assert.NotContains(t, string(all), hostile)
+		assert.NotContains(guarantee.T(t), string(all), hostile)
 	}
+}
+
+// HAProxy's health check may ask about a whole tier. It must not hear that its own servers
+// are down: they would stay down for that.
+//
+// Control: with byHAProxy left out of the route, the check heard down_in_haproxy.
+func TestATierThatHAProxyHasDownIsDownForPeopleAlone(t *testing.T) {
+	w := everything()
+	w.observed = []observe.View{{Instance: "edge", At: noon, Servers: map[string]observe.Server{"heavy/h1": {Weight: 100}, "heavy/h2": {Weight: 100}}}}
+	h := w.readOnly().Handler()
+	ask := func(agent string) (int, string) {
+		r := httptest.NewRequest(http.MethodGet, "/readyz/heavy", nil)
+		r.Header.Set("User-Agent", agent)
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, r)
+		return rec.Code, rec.Body.String()
+	}
+	code, body := ask("curl/8")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, body, tier.ReasonDown)
+	code, body = ask("")
+	assert.Equal(t, http.StatusOK, code, body)
 }

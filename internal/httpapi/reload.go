@@ -18,11 +18,12 @@ const (
 	CodeUnreadable    = "unreadable_config"
 	CodeNeedsRestart  = "needs_restart" // what has changed is read at a start alone
 	CodeReloadBusy    = "busy"          // a tier that would change has a transition under way
+	CodeWouldClose    = "would_close"   // Closing says what serves now and would not
 )
 
 // Reloader reads the configuration again, and carries it out whole or not at all.
 type Reloader interface {
-	Reload(ctx context.Context, who string) Reload
+	Reload(ctx context.Context, who string, acceptClosing bool) Reload
 }
 
 // Reload is what came of it. Where Outcome is admission.Refused nothing has
@@ -39,7 +40,10 @@ type Reload struct {
 	// Unproven: not every server that is new or changed has been probed yet.
 	Unproven bool      `json:"unproven,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
-	Seconds  float64   `json:"seconds"`
+	// Closing are the servers and tiers that served and that it has closed, or would, each
+	// with the reason: until they are probed again, or for good.
+	Closing []string `json:"closing,omitempty"`
+	Seconds float64  `json:"seconds"`
 }
 
 // Problem is one thing that is wrong in the file.
@@ -53,18 +57,18 @@ type Problem struct {
 }
 
 func (a *Admin) reload(ctx context.Context, c Command, _ func(Event)) (func() Event, error) {
-	if err := c.beyond(VerbReload, Command{}); err != nil {
+	if err := c.beyond(VerbReload, Command{AcceptClosing: c.AcceptClosing}); err != nil {
 		return nil, err
 	}
 	return func() Event {
-		r := a.Reloader.Reload(ctx, who(ctx))
+		r := a.Reloader.Reload(ctx, who(ctx), c.AcceptClosing)
 		return Event{Reload: &r}
 	}, nil
 }
 
 // Reload asks for a reload. Its errors are Run's.
-func (c *Client) Reload(ctx context.Context) (Reload, error) {
-	e, err := c.run(ctx, VerbReload, Command{}, nil)
+func (c *Client) Reload(ctx context.Context, acceptClosing bool) (Reload, error) {
+	e, err := c.run(ctx, VerbReload, Command{AcceptClosing: acceptClosing}, nil)
 	switch {
 	case err != nil:
 		return Reload{}, err

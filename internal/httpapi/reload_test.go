@@ -19,32 +19,40 @@ import (
 )
 
 // reloads is a Reloader that does as it is told.
-type reloads func(ctx context.Context, who string) Reload
+type reloads func(ctx context.Context, who string, acceptClosing bool) Reload
 
-func (f reloads) Reload(ctx context.Context, who string) Reload { return f(ctx, who) }
+func (f reloads) Reload(ctx context.Context, who string, acceptClosing bool) Reload {
+	return f(ctx, who, acceptClosing)
+}
 
 func TestReloadOverTheSocket(t *testing.T) {
 	want := Reload{
 		Outcome: admission.Refused, Code: CodeInvalidConfig, Message: "the file has 1 problem", By: "unknown", Seconds: 0.5,
 		Problems: []Problem{{File: "a.yaml", Line: 3, Column: 7, Path: "tiers[0].name", Message: "not a name", Remedy: "use letters"}},
+		Closing:  []string{"heavy/h1 (its url has changed)"},
 	}
-	admin := (&Admin{ReadOnly: everything().readOnly(), Controller: new(controller), Reloader: reloads(func(_ context.Context, who string) Reload {
+	accepted := false
+	admin := (&Admin{ReadOnly: everything().readOnly(), Controller: new(controller), Reloader: reloads(func(_ context.Context, who string, acceptClosing bool) Reload {
 		assert.Equal(t, "unknown", who)
+		accepted = acceptClosing
 		return want
 	})}).Handler()
 	p := newPipes()
 	startServe(t, p, admin, silent)
-	got, err := p.client().Reload(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, want, got)
-	_, err = p.client().Run(t.Context(), VerbReload, Command{}, nil)
+	for _, accept := range []bool{true, false} {
+		got, err := p.client().Reload(t.Context(), accept)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+		assert.Equal(t, accept, accepted)
+	}
+	_, err := p.client().Run(t.Context(), VerbReload, Command{}, nil)
 	assert.ErrorContains(t, err, "the result of something else")
 }
 
 // Controls: with the call of beyond taken out the tier was ignored; with the
 // route made whatever Reloader is, the handler panicked.
 func TestReloadTakesNothing(t *testing.T) {
-	none := reloads(func(context.Context, string) Reload { panic("reloaded") })
+	none := reloads(func(context.Context, string, bool) Reload { panic("reloaded") })
 	h := (&Admin{ReadOnly: everything().readOnly(), Controller: new(controller), Reloader: none}).Handler()
 	for body, says := range map[string]string{
 		`{"tier":"heavy"}`:  `"tier" is not for reload: leave it out`,

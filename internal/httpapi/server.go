@@ -33,6 +33,11 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Dura
 		ConnContext:                  withPeer,
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
 	}
+	// HAProxy checks a server line with "proto h2" in HTTP/2 without TLS, also where the
+	// check goes elsewhere. A connection of it has one request, as all others here.
+	srv.Protocols, srv.HTTP2 = new(http.Protocols), &http.HTTP2Config{MaxConcurrentStreams: 1}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(ln.Addr().Network() == "tcp") // not the admin socket
 	// HAProxy's checks and our client open a connection for each request; one that
 	// is kept alive is a place taken for nothing.
 	srv.SetKeepAlivesEnabled(false)

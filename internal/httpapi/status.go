@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"tier-agent/internal/admission"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -18,9 +18,12 @@ func (ro *ReadOnly) Status() Status {
 	}
 	st := Status{Version: ro.Version, Time: now.UTC(), Tiers: []TierStatus{}, HAProxy: []HAProxyStatus{}, Intents: []IntentStatus{}}
 	st.Daemon = ro.whole()
-	observed, held := ro.Watcher.Observed(), map[string]bool{}
+	observed, held := ro.Watcher.Views(), map[string]bool{}
 	for _, o := range observed {
 		one := instanceStatus(o, now)
+		if ro.private && o.Err != nil {
+			one.Detail = o.Err.Error()
+		}
 		if ro.Intents != nil {
 			for _, hold := range ro.Intents.Holds(o) {
 				one.Holds = append(one.Holds, hold.String())
@@ -46,6 +49,7 @@ func (ro *ReadOnly) Status() Status {
 		}
 	}
 	for _, t := range ro.Model.Status() {
+		t = inHAProxy(t, observed)
 		ts := TierStatus{
 			Readiness: readiness(t.Name, t.Answer), Quiesced: t.Answer.Quiesced, Closure: t.Closure,
 			MinReady: t.MinReady, Needed: t.Needed, Serving: t.Serving, Servers: []ServerStatus{},
@@ -54,6 +58,9 @@ func (ro *ReadOnly) Status() Status {
 			if at, known := ro.LastChange(t.Name); known {
 				ts.LastChange = utc(at)
 			}
+		}
+		if at, _ := ro.Polls.Last(observe.Gate, t.Name, now); !at.IsZero() {
+			ts.GateAskedMS = milliseconds(now.Sub(at))
 		}
 		if t.Members != nil {
 			ts.Members = &MembersStatus{Backend: t.Members.Backend, LeftOut: t.Members.LeftOut}
@@ -64,8 +71,9 @@ func (ro *ReadOnly) Status() Status {
 			ts.Servers = append(ts.Servers, ServerStatus{
 				Readiness: readiness(name, s.Answer), State: s.Answer.State.With(left.some(), held[name]).String(),
 				Evidence: s.Evidence, Against: s.Against, Quiesced: s.Answer.Quiesced,
-				Closure: s.Closure, Left: left, Weight: s.Answer.Weight, Probing: s.Probing, Metadata: s.Metadata,
-				HAProxy: adminStates(observed, name), Since: utc(s.Since),
+				Closure: s.Closure, Left: left, Weight: s.Answer.Weight, WeightByHand: s.Answer.WeightByHand, Probing: s.Probing, Metadata: s.Metadata,
+				HAProxy: adminStates(observed, name), Shown: ro.inEach(observed, now, name, t.Name), Since: utc(s.Since),
+				Asked: ro.asked(now, name, t.Name),
 			})
 			if at := s.Address; at.IsValid() {
 				ts.Servers[len(ts.Servers)-1].Address = at.String()
@@ -85,17 +93,17 @@ func utc(at time.Time) *time.Time {
 	return &at
 }
 
-func instanceStatus(o admission.Observed, now time.Time) HAProxyStatus {
+func instanceStatus(o observe.View, now time.Time) HAProxyStatus {
 	s := HAProxyStatus{
-		Instance: o.Instance, Readable: o.Err == nil && !o.At.IsZero(),
+		Instance: o.Instance, Readable: o.Readable(),
 		Version: o.Info.Version.Raw, PID: o.Info.PID, UptimeS: int64(o.Info.Uptime.Seconds()),
-		StateFile: o.StateFile,
+		StateFile: o.StateFile, KeepsStateFile: o.KeepsFile, SeesOldWorkers: o.OldWorkers,
 	}
 	switch {
-	case o.At.IsZero():
-		s.Error = "not read yet"
 	case o.Err != nil:
 		s.Error = kindOf(o.Err)
+	case o.At.IsZero():
+		s.Error = "not read yet"
 	}
 	if !o.At.IsZero() {
 		s.AgeMS = now.Sub(o.At).Milliseconds()
@@ -108,6 +116,7 @@ func instanceStatus(o admission.Observed, now time.Time) HAProxyStatus {
 func kindOf(err error) string {
 	text := "cannot be read"
 	for _, kind := range []error{
+		observe.ErrStale,
 		runtimeapi.ErrUnreachable, runtimeapi.ErrTimeout, runtimeapi.ErrIncomplete, runtimeapi.ErrTooLarge,
 		runtimeapi.ErrMalformed, runtimeapi.ErrPermission, runtimeapi.ErrRefused, runtimeapi.ErrNoSuchServer,
 		runtimeapi.ErrOtherProcess, runtimeapi.ErrPanicked,
@@ -124,14 +133,14 @@ func kindOf(err error) string {
 	return text
 }
 
-func adminStates(observed []admission.Observed, name string) map[string]string {
+func adminStates(observed []observe.View, name string) map[string]string {
 	states := map[string]string{}
 	for _, o := range observed {
-		switch state, known := o.Servers[name]; {
-		case o.Err != nil || o.Servers == nil: // what was there once may be gone
+		switch shown, known := o.Servers[name]; {
+		case !o.Readable(): // what was there once may be gone
 			states[o.Instance] = "unknown"
 		case known:
-			states[o.Instance] = state.String()
+			states[o.Instance] = shown.Admin.String()
 		default:
 			states[o.Instance] = "no such server"
 		}
@@ -139,18 +148,78 @@ func adminStates(observed []admission.Observed, name string) map[string]string {
 	return states
 }
 
+// inEach is what each HAProxy that can be read does with a server of a tier.
+func (ro *ReadOnly) inEach(observed []observe.View, now time.Time, server, tier string) map[string]ShownStatus {
+	var all map[string]ShownStatus
+	for _, o := range observed {
+		s, known := o.Servers[server]
+		if !known || !o.Readable() {
+			continue
+		}
+		if all == nil {
+			all = map[string]ShownStatus{}
+		}
+		// What asked before its process began was another one.
+		since := func(k observe.Kind, name string) bool {
+			at, ended := ro.Polls.Last(k, name, now)
+			return at.After(o.Started()) && (k == observe.Gate || !ended)
+		}
+		all[o.Instance] = ShownStatus{
+			Takes: s.Takes(), State: s.String(), Weight: s.Weight,
+			AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
+			Asks: since(observe.AgentCheck, server) || since(observe.AgentCheck, tier) ||
+				since(observe.HealthCheck, server) || since(observe.HealthCheck, tier),
+			Gated: since(observe.Gate, tier), Heard: o.Down[server],
+		}
+	}
+	return all
+}
+
+func checkWord(c runtimeapi.Check) string {
+	switch {
+	case c.Enabled:
+		return "on"
+	case c.Configured:
+		return "disabled"
+	}
+	return "none"
+}
+
+// asked says when HAProxy's checks last asked about a server, by its own name or its
+// tier's.
+func (ro *ReadOnly) asked(now time.Time, names ...string) *AskedStatus {
+	var a AskedStatus
+	for _, one := range []struct {
+		kind observe.Kind
+		ms   **int64
+	}{{observe.AgentCheck, &a.AgentCheckMS}, {observe.HealthCheck, &a.HealthCheckMS}} {
+		for _, name := range names {
+			at, _ := ro.Polls.Last(one.kind, name, now)
+			if ago := milliseconds(now.Sub(at)); !at.IsZero() && (*one.ms == nil || **one.ms > *ago) {
+				*one.ms = ago
+			}
+		}
+	}
+	return &a
+}
+
+func milliseconds(d time.Duration) *int64 {
+	ms := d.Milliseconds()
+	return &ms
+}
+
 // leftOf adds up what the HAProxies have of a quiesced server; nil where it is
 // open, or no HAProxy is configured that could be asked.
-func leftOf(observed []admission.Observed, name string, a tier.Answer) *LeftStatus {
+func leftOf(observed []observe.View, name string, a tier.Answer) *LeftStatus {
 	if !a.Quiesced || len(observed) == 0 {
 		return nil
 	}
 	left := new(LeftStatus)
 	for _, o := range observed {
-		n, counted := o.Left[name]
+		n, counted := o.InFlight[name]
 		_, known := o.Servers[name]
 		switch {
-		case o.Err != nil || o.Servers == nil, known && !counted:
+		case !o.Readable(), known && !counted:
 			left.Unknown = append(left.Unknown, o.Instance)
 		default:
 			left.Streams, left.Queue = left.Streams+n.Streams, left.Queue+n.Queue

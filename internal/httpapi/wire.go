@@ -76,6 +76,9 @@ type TierStatus struct {
 	// LastChange is when anything but ages last became different, as /readyz of
 	// tier-agent counts it, or was first seen.
 	LastChange *time.Time `json:"last_change,omitempty"`
+	// GateAskedMS is the time since the gate was last asked about the tier; absent where
+	// it never was.
+	GateAskedMS *int64 `json:"gate_asked_ms,omitempty"`
 }
 
 // MembersStatus says where the servers of a tier come from.
@@ -89,18 +92,45 @@ type ServerStatus struct {
 	Readiness
 	// State is the one word for how it is: ready, degraded, initializing, unreachable,
 	// draining, quiesced, held, stale or unknown.
-	State    string            `json:"state"`
-	Address  string            `json:"address,omitempty"` // of a member: where HAProxy sends
-	Evidence string            `json:"evidence"`          // the reason of the evidence alone, also while quiesced
-	Against  int               `json:"against,omitempty"` // newest probes in a row that say the opposite; see rise and fall
-	Quiesced bool              `json:"quiesced"`
-	Closure  *tier.Closure     `json:"closure,omitempty"` // its own, not its tier's
-	Left     *LeftStatus       `json:"left,omitempty"`    // of a quiesced server: what HAProxy still has of it
-	Weight   int               `json:"weight"`            // percent
-	Probing  int               `json:"probing"`           // probes that have not ended
-	Since    *time.Time        `json:"since,omitempty"`   // the first probe that saw what the newest one saw
-	Metadata map[string]string `json:"metadata,omitempty"`
-	HAProxy  map[string]string `json:"haproxy,omitempty"` // instance -> admin state there
+	State    string        `json:"state"`
+	Address  string        `json:"address,omitempty"` // of a member: where HAProxy sends
+	Evidence string        `json:"evidence"`          // the reason of the evidence alone, also while quiesced
+	Against  int           `json:"against,omitempty"` // newest probes in a row that say the opposite; see rise and fall
+	Quiesced bool          `json:"quiesced"`
+	Closure  *tier.Closure `json:"closure,omitempty"` // its own, not its tier's
+	Left     *LeftStatus   `json:"left,omitempty"`    // of a quiesced server: what HAProxy still has of it
+	Weight   int           `json:"weight"`            // percent
+	// WeightByHand: HAProxy has another weight than that, which somebody set there. It is
+	// left alone until it is put back or HAProxy is reloaded.
+	WeightByHand bool              `json:"weight_by_hand,omitempty"`
+	Probing      int               `json:"probing"`         // probes that have not ended
+	Since        *time.Time        `json:"since,omitempty"` // the first probe that saw what the newest one saw
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	HAProxy      map[string]string `json:"haproxy,omitempty"` // instance -> admin state there
+	// Shown is what each HAProxy that can be read does with it, by instance.
+	Shown map[string]ShownStatus `json:"shown,omitempty"`
+	Asked *AskedStatus           `json:"asked"`
+}
+
+// ShownStatus is one server as one HAProxy has it.
+type ShownStatus struct {
+	Takes  bool   `json:"takes"` // new requests are sent there
+	State  string `json:"state"` // "up", "down", "weight 0", or the admin state
+	Weight int    `json:"weight"`
+	// AgentCheck and HealthCheck are "on", "disabled" (by a command) or "none".
+	AgentCheck  string `json:"agent_check"`
+	HealthCheck string `json:"health_check"`
+	Asks        bool   `json:"asks"`  // its checks ask tier-agent, by the server's name or the tier's
+	Gated       bool   `json:"gated"` // the gate has been asked about the tier since that HAProxy started
+	// Heard is what its checks were answered last, where it is down and should be up.
+	Heard string `json:"heard,omitempty"`
+}
+
+// AskedStatus says when HAProxy's checks last asked this tier-agent about a server, by its
+// name or its tier's.
+type AskedStatus struct {
+	AgentCheckMS  *int64 `json:"agent_check_ms,omitempty"`  // since the last agent-check; absent where there was none
+	HealthCheckMS *int64 `json:"health_check_ms,omitempty"` // since the last health check; absent where there was none
 }
 
 // LeftStatus is what is left on a quiesced server, as it was last counted: in every
@@ -119,14 +149,18 @@ type HAProxyStatus struct {
 	Instance string `json:"instance"`
 	Readable bool   `json:"readable"`
 	Error    string `json:"error,omitempty"` // its kind; the log has the whole text
-	Version  string `json:"version,omitempty"`
-	PID      int    `json:"pid,omitempty"`
-	UptimeS  int64  `json:"uptime_s,omitempty"`
-	AgeMS    int64  `json:"age_ms"` // since the read
+	// Detail is the whole text, with the socket; on the admin socket only.
+	Detail  string `json:"detail,omitempty"`
+	Version string `json:"version,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	UptimeS int64  `json:"uptime_s,omitempty"`
+	AgeMS   int64  `json:"age_ms"` // since the read
 	// Holds are configured servers that somebody else has closed there.
 	Holds []string `json:"holds,omitempty"`
 	// StateFile says what is wrong with its server-state file.
-	StateFile string `json:"state_file,omitempty"`
+	StateFile      string `json:"state_file,omitempty"`
+	KeepsStateFile bool   `json:"keeps_state_file"` // tier-agent writes its server-state file
+	SeesOldWorkers bool   `json:"sees_old_workers"` // through its master's socket
 }
 
 // Event is one line of a command's answer: progress, any number of times, and

@@ -48,10 +48,19 @@ type Record struct {
 	Found map[string]map[string]uint32 `json:"found,omitempty"`
 	// Processes is HAProxy's process id when the servers were closed, by instance.
 	Processes map[string]int `json:"processes,omitempty"`
+	// Masters are HAProxy's master processes then, by instance: the workers of one that
+	// another master has replaced are in nobody's list.
+	Masters map[string]Master `json:"masters,omitempty"`
 	// Without names the instances that an operator said to do without.
 	Without []string `json:"without,omitempty"`
 	// Forced: a guard was overridden.
 	Forced bool `json:"forced,omitempty"`
+}
+
+// Master is one run of a HAProxy's master process; Started is in seconds since 1970.
+type Master struct {
+	PID     int   `json:"pid"`
+	Started int64 `json:"started"`
 }
 
 // Key names what a record is about.
@@ -67,7 +76,7 @@ func (r Record) Clone() Record {
 		found[instance] = maps.Clone(servers)
 	}
 	r.Found, r.Processes, r.Without = found, maps.Clone(r.Processes), slices.Clone(r.Without)
-	r.Addresses = maps.Clone(r.Addresses)
+	r.Addresses, r.Masters = maps.Clone(r.Addresses), maps.Clone(r.Masters)
 	return r
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 func heavy() Record {
@@ -40,7 +42,7 @@ func TestARecordOutlivesItsProcess(t *testing.T) {
 	assert.EqualValues(t, 1, put.Serial)
 
 	s = reopen(t, s)
-	assert.Equal(t, []Record{put}, s.All())
+	assert.Equal(guarantee.T(t), []Record{put}, s.All())
 	info, err := os.Stat(s.path())
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -64,10 +66,10 @@ func TestDropNeedsTheRecordThatTheCallerBeganWith(t *testing.T) {
 	second, err := s.Put(heavy())
 	require.NoError(t, err)
 
-	assert.ErrorIs(t, s.Drop(first.Key(), first.Serial), ErrMoved)
+	assert.ErrorIs(guarantee.T(t), s.Drop(first.Key(), first.Serial), ErrMoved)
 	kept, ok := s.Get(first.Key())
 	require.True(t, ok)
-	assert.Equal(t, second, kept)
+	assert.Equal(guarantee.T(t), second, kept)
 	assert.ErrorIs(t, s.Drop(Key{Tier: "other"}, 1), ErrMoved)
 }
 
@@ -97,12 +99,12 @@ func TestWhatCannotBeReadIsNeverTakenForEmpty(t *testing.T) {
 				require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 			}
 			_, err := Open(dir)
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(guarantee.T(t), err, ErrCorrupt)
 			assert.ErrorContains(t, err, "repair the file or move it away")
 			if name != "a folder instead" {
 				left, err := os.ReadFile(file)
 				require.NoError(t, err)
-				assert.Equal(t, text, string(left), "it is left as it was found")
+				assert.Equal(guarantee.T(t), text, string(left), "it is left as it was found")
 			}
 		})
 	}
@@ -129,12 +131,12 @@ func TestWhatCannotBeWrittenIsSaidAndHoldsInMemory(t *testing.T) {
 	other := heavy()
 	other.Tier = "fast"
 	lost, err := s.Put(other)
-	assert.ErrorIs(t, err, ErrNotDurable)
+	assert.ErrorIs(guarantee.T(t), err, ErrNotDurable)
 	_, held := s.Get(lost.Key())
-	assert.True(t, held, "closed stays closed while the process lives")
+	assert.True(guarantee.T(t), held, "closed stays closed while the process lives")
 	assert.ErrorIs(t, s.Drop(put.Key(), put.Serial), ErrNotDurable)
 	_, held = s.Get(put.Key())
-	assert.True(t, held, "and is not opened on a file that still says closed")
+	assert.True(guarantee.T(t), held, "and is not opened on a file that still says closed")
 }
 
 func TestADirectoryThatCannotBeMadeIsAnError(t *testing.T) {
@@ -175,5 +177,5 @@ func TestConcurrentWritersLeaveAWholeFile(t *testing.T) {
 	want := s.All()
 	s = reopen(t, s)
 	defer s.Close()
-	assert.Equal(t, want, s.All())
+	assert.Equal(guarantee.T(t), want, s.All())
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 func opening(haproxy, server string) Opening {
@@ -25,11 +27,11 @@ func TestOpeningsAreThereAfterARestart(t *testing.T) {
 
 	again, err := Open(dir)
 	require.NoError(t, err)
-	assert.ElementsMatch(t, []Opening{opening("edge", "gpu/gpu9"), held}, again.Of("edge"))
+	assert.ElementsMatch(guarantee.T(t), []Opening{opening("edge", "gpu/gpu9"), held}, again.Of("edge"))
 	assert.Empty(t, again.Of("core"))
 	one, known := again.Get(Place{"edge", "gpu/gpu10"})
 	assert.True(t, known)
-	assert.True(t, one.Held)
+	assert.True(guarantee.T(t), one.Held)
 	info, err := os.Stat(filepath.Join(dir, openingsName))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
@@ -54,7 +56,7 @@ func TestOpeningsThatCannotBeReadAreAnError(t *testing.T) {
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(dir, openingsName), []byte(text), 0o600))
 			_, err := Open(dir)
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(guarantee.T(t), err, ErrCorrupt)
 			assert.ErrorContains(t, err, "move the file away")
 		})
 	}

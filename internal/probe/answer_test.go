@@ -15,7 +15,8 @@ import (
 // "object" so did that one; with h != nothing in place of h == more in choice, the numbers counted;
 // with holds in place of chosen in answered, an empty choice passed; without the look at the token
 // in list or object, what is none was an empty one; without Trim, blank bodies were malformed;
-// without a reasoning name in choice, its row was empty.
+// without a reasoning name in choice, its row was empty; without TrimSpace in holds those of
+// blanks passed, and without vouches those of another model or of a completion that was given up.
 func TestAnswer(t *testing.T) {
 	message := func(s string) string { return `{"id":"c","choices":[{"index":0,"message":` + s + `}]}` }
 	for _, c := range []struct {
@@ -25,7 +26,6 @@ func TestAnswer(t *testing.T) {
 		{completion, nil},
 		{" \r\n\t" + completion + "\n", nil},
 		{`{"choices":[{"text":"Hi"}]}`, nil},
-		{`{"choices":[{"text":" "}]}`, nil},
 		{`{"choices":[{"text":"\ufffd"}]}`, nil}, // one token may be half a character
 		{`{"choices":[{"text":"\ud83d"}]}`, nil},
 		{`{"choices":[{"text":""},{"text":"Hi"},{"text":""}]}`, nil},
@@ -42,9 +42,17 @@ func TestAnswer(t *testing.T) {
 		{`{"response":"Hi"}`, nil},
 		{`{"response":"","done":false}`, nil},
 		{`{"data":[{"embedding":[0.5]}]}`, nil},
+		{`{"model":"m1","choices":[{"text":"Hi","finish_reason":"length"}]}`, nil},
+		{`{"model":"served-m1","choices":[{"text":"Hi","finish_reason":null}]}`, nil},
+		{`{"model":null,"choices":[{"text":"Hi","finish_reason":{}}]}`, nil},
 
 		{``, errEmpty},
 		{" \r\n\t", errEmpty},
+		{`{"choices":[{"text":" "}]}`, errEmpty},
+		{`{"choices":[{"text":" \n\t\u00a0\u3000"}]}`, errEmpty},
+		{message(`{"content":"\n"}`), errEmpty},
+		{message(`{"content":" ","reasoning":" "}`), errEmpty},
+		{`{"response":" "}`, errEmpty},
 		{`{}`, errEmpty},
 		{`{"response":"","a":null,"b":[],"c":{}}`, errEmpty},
 		{`{"object":"text_completion"}`, errEmpty},
@@ -87,9 +95,14 @@ func TestAnswer(t *testing.T) {
 		{`{"error":503}`, errMalformed},
 		{`{"choices":[{"text":"Hi"}],"error":{"code":1}}`, errMalformed},
 		{`{"object":"error","message":"no such model","code":404}`, errMalformed},
+		{`{"choices":[{"text":"Hi","finish_reason":"error"}]}`, errMalformed},
+		{`{"choices":[{"text":"Hi"},{"text":"Hi","finish_reason":"Abort"}]}`, errMalformed},
+		{`{"response":"Hi","finish_reason":"error"}`, errMalformed},
+		{`{"response":"Hi","model":"m2"}`, errMismatch},
+		{`{"choices":[{"text":"Hi"}],"model":""}`, errMismatch},
 		{strings.Repeat("[", 1<<20), errMalformed},
 	} {
-		assert.Equal(t, c.want, judgeAnswer(t.Context(), []byte(c.body), ""), "%.80q", c.body)
+		assert.Equal(t, c.want, judgeAnswer(t.Context(), []byte(c.body), "", []string{"m1", "served-m1"}), "%.80q", c.body)
 	}
 }
 
@@ -101,14 +114,16 @@ func TestAnswerField(t *testing.T) {
 		want error
 	}{
 		{`{"a":{"b":"Hi"}}`, nil},
-		{`{"a":{"b":" "}}`, nil},
 		{`{"a":{"b":0}}`, nil},
 		{`{"a":{"b":false}}`, nil},
 		{`{"a":{"b":[0]}}`, nil},
 		{`{"a":{"x":"","b":{"c":""},"y":""},"z":""}`, nil},
 		{`{"error":"of the past","choices":[],"a":{"b":"Hi"}}`, nil},
+		{`{"choices":"none","a":{"b":"Hi"},"model":"any"}`, nil},
+		{`{"choices":[1,[{"finish_reason":"error"}]],"a":{"b":"Hi"},"finish_reason":{"finish_reason":"error"}}`, nil},
 
 		{`{"a":{"b":""}}`, errEmpty},
+		{`{"a":{"b":" "}}`, errEmpty},
 		{`{"a":{"b":null}}`, errEmpty},
 		{`{"a":{"b":[]}}`, errEmpty},
 		{`{"a":{"b":{}}}`, errEmpty},
@@ -124,12 +139,35 @@ func TestAnswerField(t *testing.T) {
 		{``, errEmpty},
 
 		{`[{"a":{"b":"Hi"}}]`, errMalformed},
+		{`{"a":{"b":"Hi"},"choices":[{"finish_reason":"error"}]}`, errMalformed},
 		{`{"a":{"b":"Hi"}}{}`, errMalformed},
 		{`{"a":{"b":"Hi","b":""}}`, errMalformed},
 		{`{"a":{"b":"Hi"},"a":{}}`, errMalformed},
 		{`{"a":{"b":"` + "\xff" + `"}}`, errMalformed},
 	} {
-		assert.Equal(t, c.want, judgeAnswer(t.Context(), []byte(c.body), "a.b"), "%q", c.body)
+		assert.Equal(t, c.want, judgeAnswer(t.Context(), []byte(c.body), "a.b", nil), "%q", c.body)
+	}
+}
+
+// The field "choices" is judged as such.
+//
+// Negative control: with has for it too, what is blank passed.
+func TestChoicesForAField(t *testing.T) {
+	for body, want := range map[string]error{
+		completion: nil,
+		`{"choices":[{"text":" "}],"usage":{"a":1}}`: errEmpty,
+		`{"response":"Hi"}`:                          errEmpty,
+		`{"choices":["Hi"]}`:                         errMalformed,
+	} {
+		assert.Equal(t, want, judgeAnswer(t.Context(), []byte(body), "choices", nil), body)
+	}
+}
+
+func TestTheModelThatARequestAsksFor(t *testing.T) {
+	for body, want := range map[string]string{
+		chat: "m1", `{}`: "", ``: "", `[]`: "", `{"model":5}`: "", `{"a":{"model":"m2"}}`: "", `{"messages":[{}],"model":"m3"}`: "m3",
+	} {
+		assert.Equal(t, want, modelOf(t.Context(), []byte(body)), body)
 	}
 }
 
@@ -141,8 +179,8 @@ func TestJudgingAnAnswerEndsWithTheContext(t *testing.T) {
 	d, err := newDocument(late, []byte(`[{},{}]`))
 	assert.NoError(t, err)
 	assert.ErrorIs(t, d.list(nil), context.Canceled)
-	assert.ErrorIs(t, judgeAnswer(late, []byte(`{"choices":[]}`), ""), context.Canceled)
-	assert.ErrorIs(t, judgeAnswer(late, []byte(`{"a":1}`), "a"), context.Canceled)
+	assert.ErrorIs(t, judgeAnswer(late, []byte(`{"choices":[]}`), "", nil), context.Canceled)
+	assert.ErrorIs(t, judgeAnswer(late, []byte(`{"a":1}`), "a", nil), context.Canceled)
 }
 
 // FuzzAnswer holds the judgement against encoding/json's own, looser reading: an answer that is
@@ -153,7 +191,7 @@ func FuzzAnswer(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if judgeAnswer(t.Context(), body, "") != nil {
+		if judgeAnswer(t.Context(), body, "", nil) != nil {
 			return
 		}
 		var top map[string]json.RawMessage

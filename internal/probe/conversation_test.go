@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tier-agent/test/guarantee"
 )
 
 var quiet = log.New(io.Discard, "", 0)
@@ -261,7 +263,8 @@ func TestResultHoldsNothingOfTheServer(t *testing.T) {
 		target.Identity = &Identity{Path: "/" + mark, ID: "m1", Token: func() (string, error) { return mark, nil }}
 		r := New(Options{UserAgent: mark}).Probe(t.Context(), target)
 		if !known(r.Reason) || strings.Contains(fmt.Sprintf("%+v", r), mark) || r.Metadata != nil && !r.Ready {
-			t.Fatalf("%+v", r)
+			guarantee.T(t).Errorf("%+v", r)
+			guarantee.T(t).FailNow()
 		}
 	})
 }

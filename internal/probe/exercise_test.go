@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tier-agent/test/guarantee"
 )
 
 // posted is one request as it arrived.
@@ -261,7 +263,8 @@ func TestExerciseHoldsNothingOfTheServer(t *testing.T) {
 		target.Exercise.Token = func() (string, error) { return mark, nil }
 		r := New(Options{UserAgent: mark}).Exercise(t.Context(), target)
 		if !known(r.Reason) || strings.Contains(fmt.Sprintf("%+v", r), mark) || r.Metadata != nil {
-			t.Fatalf("%+v", r)
+			guarantee.T(t).Errorf("%+v", r)
+			guarantee.T(t).FailNow()
 		}
 	})
 }

@@ -52,7 +52,7 @@ func classify(err error, fallback class) class {
 	switch {
 	case errors.As(err, &lookup):
 		return classDNS
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT): // a unix socket that is not there
 		return classRefused
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EPIPE):
 		return classReset

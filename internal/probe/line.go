@@ -38,11 +38,11 @@ type line struct {
 
 // open connects, and shakes hands if u is https. Errors are faults.
 func (p *Prober) open(ctx context.Context, u *url.URL) (*line, error) {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	network, address := "unix", u.Path
+	if u.Scheme != schemeUnix {
+		network, address = "tcp", net.JoinHostPort(u.Hostname(), portOf(u))
 	}
-	conn, err := p.dial(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	conn, err := p.dial(ctx, network, address)
 	if err != nil {
 		return nil, wrap(err, classOther)
 	}

@@ -23,10 +23,12 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -38,13 +40,32 @@ const (
 
 // Target is what to probe and what has to hold.
 type Target struct {
-	URL      *url.URL      // base, http or https; its path is the prefix of the paths below, its user and query are not sent
+	// URL is the base: http or https, whose path is the prefix of the paths below, and whose
+	// user and query are not sent; or unix, whose path is the socket of an HTTP server.
+	URL      *url.URL
 	Health   Health        // always asked, first
 	Identity *Identity     // nil: not required
 	Metadata *Metadata     // nil: not required
 	Exercise *Exercise     // nil: none. Probe leaves it out: it is asked by Prober.Exercise alone
 	Timeout  time.Duration // over everything that Probe does: name lookup, connect, TLS and all requests; none is left at 0 or below
 	MaxBody  int64         // bytes per answer, MinBody to MaxBody
+}
+
+const schemeUnix = "unix"
+
+// Unix reports whether the target is the socket of a path.
+func (t Target) Unix() bool { return t.URL != nil && t.URL.Scheme == schemeUnix }
+
+// Address is where probes connect: host:port, or unix:path.
+func (t Target) Address() string {
+	if t.Unix() {
+		return "unix:" + t.URL.Path
+	}
+	return net.JoinHostPort(t.URL.Hostname(), portOf(t.URL))
+}
+
+func portOf(u *url.URL) string {
+	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[strings.ToLower(u.Scheme)])
 }
 
 // Health passes when GET Path is answered with StatusMin to StatusMax, both included. Without
@@ -153,7 +174,7 @@ func (p *Prober) look(ctx context.Context, t Target, first step, timeout time.Du
 	defer r.hangUp()
 	r.ctx = ctx
 	r.target.MaxBody = min(max(t.MaxBody, MinBody), MaxBody)
-	if u := t.URL; u == nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if u := t.URL; u == nil || !t.Unix() && (u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return Result{Reason: reasonFor(ctx, first, wrap(errTarget, classOther))}
 	}
 	if failed := steps(r); failed != "" {

@@ -18,6 +18,7 @@ const (
 	MetadataMalformed = "metadata_malformed"
 	ExercisePassed    = "exercise_passed"
 	ExerciseEmpty     = "exercise_empty"
+	ExerciseMismatch  = "exercise_mismatch"
 	ExerciseOversized = "exercise_oversized"
 	ExerciseMalformed = "exercise_malformed"
 	Timeout           = "probe_timeout"
@@ -37,7 +38,7 @@ func Reasons() []string {
 		Timeout, HealthPassed,
 		IdentityPassed, IdentityMismatch, IdentityOversized, IdentityMalformed,
 		MetadataPassed, MetadataMismatch, MetadataMissing, MetadataOversized, MetadataMalformed,
-		ExercisePassed, ExerciseEmpty, ExerciseOversized, ExerciseMalformed,
+		ExercisePassed, ExerciseEmpty, ExerciseMismatch, ExerciseOversized, ExerciseMalformed,
 	}
 	for _, s := range []step{stepHealth, stepIdentity, stepMetadata, stepExercise} {
 		reasons = append(reasons, string(s)+"_http_<code>")

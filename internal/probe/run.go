@@ -14,7 +14,7 @@ import (
 const maxToken = 16 << 10
 
 var (
-	errTarget     = errors.New("target has no http or https URL with a host")
+	errTarget     = errors.New("target has no http or https URL with a host, nor the path of a unix socket")
 	errCredential = errors.New("no usable token")
 )
 
@@ -178,6 +178,9 @@ func (r *run) join(path string) *url.URL {
 	path, query, _ := strings.Cut(path, "?")
 	base := &url.URL{Scheme: r.target.URL.Scheme, Host: r.target.URL.Host,
 		Path: r.target.URL.Path, RawPath: r.target.URL.RawPath}
+	if r.target.Unix() {
+		base = &url.URL{Scheme: "http", Host: "localhost"}
+	}
 	// JoinPath leaves a relative path relative, and a request line cannot hold one.
 	if !strings.HasPrefix(base.Path, "/") {
 		base.Path, base.RawPath = "/"+base.Path, ""

@@ -12,8 +12,9 @@ import (
 const agentSendsAtOnce = 16
 
 // SetAgentSend makes HAProxy send each server's own name, "backend/server", when it
-// polls that server's agent, until its next start or reload. No line end goes with
-// it: HAProxy's command line cannot carry one (measured on 2.6, 3.0 and 3.2). Nor
+// polls that server's agent, until its next start or reload. HAProxy's command line
+// cannot carry a line end (measured on 2.6, 3.0 and 3.2), so a blank ends the name:
+// without one gpu1 could be the beginning of gpu10. Nor
 // does any command show what is in force, so that nil means no more than that one
 // process has taken all of it; its Info is returned. A server without an agent-check
 // takes it, too.
@@ -35,7 +36,7 @@ func (i *Instance) setAgentSend(ctx context.Context, backend string, servers []s
 		commands := make([]string, len(batch))
 		for n, server := range batch {
 			name := backend + "/" + server
-			commands[n] = fmt.Sprintf("set server %s agent-send %s", name, name)
+			commands[n] = fmt.Sprintf(`set server %s agent-send %s\ `, name, name)
 		}
 		a, err := i.exchange(ctx, mutating, commands...)
 		if err != nil {
@@ -43,7 +44,7 @@ func (i *Instance) setAgentSend(ctx context.Context, backend string, servers []s
 		}
 		for n, text := range a.texts {
 			if strings.TrimSpace(text) != "" {
-				return Info{}, fmt.Errorf("agent-send %s/%s: %w", backend, batch[n], refusal(text))
+				return Info{}, fmt.Errorf("agent-send %s/%s: %w", backend, batch[n], i.refused(text))
 			}
 		}
 		if info.PID != 0 && !info.SameProcess(a.info) {

@@ -56,7 +56,7 @@ func TestEachServerSendsItsOwnName(t *testing.T) {
 	assert.Equal(t, 7, info.PID)
 	said := strings.Join(lines(), "")
 	for _, server := range slots(40) {
-		assert.Equal(t, 1, strings.Count(said, "set server llm/"+server+" agent-send llm/"+server+";"), server)
+		assert.Equal(t, 1, strings.Count(said, "set server llm/"+server+" agent-send llm/"+server+`\ ;`), server)
 	}
 	assert.Len(t, lines(), 3, "in lines of bounded length")
 
@@ -96,7 +96,7 @@ func TestAgentSendThatIsRefused(t *testing.T) {
 		"No such server.\n":   ErrNoSuchServer,
 		"Permission denied\n": ErrPermission,
 	} {
-		i, lines := obeying(t, always(7), map[string]string{"set server llm/gpu2 agent-send llm/gpu2": text})
+		i, lines := obeying(t, always(7), map[string]string{`set server llm/gpu2 agent-send llm/gpu2\ `: text})
 		info, err := i.SetAgentSend(t.Context(), "llm", slots(20))
 		require.ErrorIs(t, err, want)
 		assert.ErrorContains(t, err, "agent-send llm/gpu2")
@@ -146,6 +146,6 @@ func TestWhereAServerSendsRequests(t *testing.T) {
 
 func TestWhetherAServerHasAnAgent(t *testing.T) {
 	for state, want := range map[int]bool{0: false, 2: false, 4: false, 6: true, 22: true, 16: false, 20: false, 14: true} {
-		assert.Equal(t, want, ServerState{AgentState: state}.HasAgent(), "%d", state)
+		assert.Equal(t, want, ServerState{AgentState: state}.Agent().Enabled, "%d", state)
 	}
 }

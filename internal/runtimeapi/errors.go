@@ -71,6 +71,15 @@ func refusal(text string) error {
 	return fmt.Errorf("%w: %q", ErrRefused, text)
 }
 
+// refused is refusal for a change. Where the socket's level is too low it names the socket.
+func (i *Instance) refused(text string) error {
+	err := refusal(text)
+	if errors.Is(err, ErrPermission) {
+		return i.at(i.stats, err)
+	}
+	return err
+}
+
 // gaveUp tells why ctx ended what was under way. ctx must have ended.
 func gaveUp(ctx context.Context, doing string) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

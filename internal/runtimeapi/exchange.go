@@ -3,11 +3,8 @@ package runtimeapi
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
-	"syscall"
 	"time"
 )
 
@@ -56,9 +53,17 @@ func (i *Instance) framed(ctx context.Context, to Socket, line string, commands 
 		if sent && why == mutating {
 			err = fmt.Errorf("%w (%w)", err, ErrUncertain)
 		}
-		return answer{}, err
+		return answer{}, i.at(to, err)
 	}
 	return a, nil
+}
+
+// at names the socket that an error is about.
+func (i *Instance) at(s Socket, err error) error {
+	if s == i.options.Master {
+		return fmt.Errorf("master at %s: %w", s.Address, err)
+	}
+	return fmt.Errorf("at %s: %w", s.Address, err)
 }
 
 // roundTrip writes line and reads to the end of the stream, or of the first line
@@ -78,7 +83,7 @@ func (i *Instance) roundTrip(ctx context.Context, to Socket, line, opening strin
 	}
 	conn, err := i.options.Dial(ctx, to.Network, to.Address)
 	if err != nil {
-		return "", false, unreachable(ctx, err)
+		return "", false, unreachable(ctx, to, err)
 	}
 	defer conn.Close()
 	if ctx.Err() != nil {
@@ -120,25 +125,4 @@ func (i *Instance) broken(ctx context.Context, doing string, err error) error {
 	}
 	return gaveUp(ctx, doing+"; HAProxy may be stopped or busy, or all its CLI connections"+
 		" may be taken (10 unless `stats maxconn` says otherwise)")
-}
-
-func unreachable(ctx context.Context, err error) error {
-	var hint string
-	if errors.Is(err, syscall.EAGAIN) {
-		// A unix socket whose listen queue is full refuses instead of waiting.
-		hint = " (its listen queue is full: HAProxy is stopped, or all its CLI connections are taken)"
-	}
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-		return fmt.Errorf("%w: %w: %w", ErrUnreachable, cause(err), ended)
-	}
-	return fmt.Errorf("%w: %w%s", ErrUnreachable, cause(err), hint)
-}
-
-// cause is what package net says of a failure, less the addresses: the instance is
-// named already, and the local one, an ephemeral port, says nothing.
-func cause(err error) error {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
-		return op.Err
-	}
-	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -130,24 +131,26 @@ func TestAnswerThatEndsInAResetIsNone(t *testing.T) {
 }
 
 // Control: with cause returning what it is given, the messages had the address of
-// the socket, that of the master twice, and our own end of the connection.
-func TestAFailureIsSaidOnceAndWithoutAddresses(t *testing.T) {
+// the socket twice, and our own end of the connection; without at they had no address.
+func TestAFailureNamesItsSocketOnce(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		f := serve(t, network, hang)
 		gone := map[string]string{"unix": f.address + "x", "tcp": "127.0.0.1:1"}[network]
 		errno := map[string]syscall.Errno{"unix": syscall.ENOENT, "tcp": syscall.ECONNREFUSED}[network]
-		i := New("hap1", network, gone, Options{Master: Socket{network, gone}})
+		i := New("hap1", network, gone, Options{})
 		_, err := i.Info(t.Context())
-		assert.EqualError(t, err, "haproxy hap1: haproxy is unreachable: connect: "+errno.Error())
+		assert.EqualError(t, err, "haproxy hap1: at "+gone+": haproxy is unreachable: connect: "+errno.Error())
 		assert.ErrorIs(t, err, errno)
+		assert.False(t, Lasting(err), "it may pass: HAProxy may be starting")
+		i = New("hap1", network, f.address, Options{Master: Socket{network, gone}})
 		_, err = i.Workers(t.Context())
 		assert.EqualError(t, err, "haproxy hap1: master at "+gone+": haproxy is unreachable: connect: "+errno.Error())
 
 		ended, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
 		defer cancel()
 		failed := &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
-		assert.EqualError(t, unreachable(ended, failed), "haproxy is unreachable: i/o timeout: context deadline exceeded")
-		assert.ErrorIs(t, unreachable(ended, failed), context.DeadlineExceeded)
+		assert.EqualError(t, unreachable(ended, Socket{}, failed), "haproxy is unreachable: i/o timeout: context deadline exceeded")
+		assert.ErrorIs(t, unreachable(ended, Socket{}, failed), context.DeadlineExceeded)
 	}
 	lost := &net.OpError{
 		Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: 54321}, Addr: &net.TCPAddr{Port: 9999},
@@ -156,8 +159,23 @@ func TestAFailureIsSaidOnceAndWithoutAddresses(t *testing.T) {
 	_, err := New("hap1", "tcp", "x", Options{Dial: func(context.Context, string, string) (net.Conn, error) {
 		return &spoken{answer: iotest.ErrReader(lost)}, nil
 	}}).Info(t.Context())
-	assert.EqualError(t, err, "haproxy hap1: incomplete answer: reading, 0 bytes so far: read: connection reset by peer")
+	assert.EqualError(t, err, "haproxy hap1: at x: incomplete answer: reading, 0 bytes so far: read: connection reset by peer")
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// The kernel refuses a root process nothing: package owner has a process that is refused.
+//
+// Control: with the case left out of unreachable, nothing said whose the socket is.
+func TestASocketThatMayNotBeOpenedSaysWhoseItIs(t *testing.T) {
+	stats, master := serve(t, "unix", hang).address, serve(t, "unix", hang).address
+	i := New("hap1", "unix", stats, Options{Master: Socket{"unix", master}, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.EACCES)}
+	}})
+	_, err := i.Info(t.Context())
+	assert.ErrorContains(t, err, "haproxy hap1: at "+stats+": haproxy is unreachable: connect: permission denied ("+stats+" belongs to ")
+	require.ErrorIs(t, err, fs.ErrPermission)
+	_, err = i.Workers(t.Context())
+	assert.ErrorContains(t, err, "haproxy hap1: master at "+master+": haproxy is unreachable: connect: permission denied ("+master+" belongs to ")
 }
 
 func TestUnreachable(t *testing.T) {

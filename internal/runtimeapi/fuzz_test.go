@@ -52,7 +52,7 @@ func FuzzServers(f *testing.F) {
 
 func FuzzLoad(f *testing.F) {
 	// Small ones: the fuzzer spends a minute on making a recorded answer smaller.
-	f.Add(statHeader+"\nllm,gpu1,2,3,7,UP 1/3,50,2,* L4OK,L7OK,\"a, \"\"b\"\"\",,\nllm,BACKEND,4,5,,UP,150,1,,,,uri,\n\n", "llm")
+	f.Add(statHeader+"\nllm,gpu1,,,,2,3,7,UP 1/3,50,2,* L4OK,L7OK,\"a, \"\"b\"\"\",,\nllm,BACKEND,,,,4,5,,UP,150,1,,,,uri,\n\n", "llm")
 	f.Add("No such proxy.\n\n", "llm")
 	f.Fuzz(func(t *testing.T, text, backend string) {
 		load, found, err := parseLoad(text, backend)

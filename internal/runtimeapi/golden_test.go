@@ -55,7 +55,7 @@ func TestRecordedAnswers(t *testing.T) {
 			assert.Equal(t, "leastconn", load.Algo)
 			require.Len(t, load.Servers, 7)
 			assert.Equal(t, ServerLoad{
-				Server: "gpu1", Status: "UP", Weight: 100, CheckStatus: "L4OK", AgentStatus: "L7OK",
+				Server: "gpu1", Status: "UP", Weight: 100, CheckStatus: "L4OK", AgentStatus: "L7OK", CheckHealth: 4, AgentHealth: 1,
 				LastAgent: `via agent : up (say "hi", ok; a,b)`,
 			}, load.Servers[0])
 			up := map[string]bool{}

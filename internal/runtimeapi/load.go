@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,6 +45,14 @@ type ServerLoad struct {
 	// CheckStatus and AgentStatus are HAProxy's codes ("L7OK", "L4CON"), empty
 	// where there is no such check.
 	CheckStatus, AgentStatus string
+	// CheckHealth and AgentHealth count what the checks have seen: 0 while they say no,
+	// and one more with each that passes until the server is up by it. HAProxy shows how
+	// many that takes and not in what time, but each one is seen here. 0 where there is
+	// no such check.
+	CheckHealth, AgentHealth int
+	// Tracked is the "backend/server" whose state this server follows, empty for none. Of
+	// several that follow each other it is the next one (measured on 2.6, 3.0 and 3.2).
+	Tracked string
 	// LastAgent is what the agent check reported last, at most 200 bytes of it.
 	LastAgent string
 }
@@ -81,6 +90,14 @@ func (i *Instance) Load(ctx context.Context, backend string) (BackendLoad, error
 	return load, nil
 }
 
+// Loads reads the rows of every backend in one exchange, in HAProxy's order.
+func (i *Instance) Loads(ctx context.Context) ([]BackendLoad, error) {
+	loads, err := loadsOf(func(command string) (answer, error) {
+		return i.exchange(ctx, reading, command)
+	})
+	return loads, i.wrap(err)
+}
+
 // loadOf asks one process for a backend's rows. With ErrNoSuchServer the Info is
 // filled: that process answered and has no such backend.
 func loadOf(backend string, ask func(command string) (answer, error)) (BackendLoad, error) {
@@ -88,7 +105,7 @@ func loadOf(backend string, ask func(command string) (answer, error)) (BackendLo
 	if err == nil && !found {
 		// A frontend of the same name hides the backend: HAProxy looks the name up
 		// among both and then finds no backend row (measured on 2.6, 3.0 and 3.2).
-		load, found, err = oneLoad("-1", backend, ask)
+		load, found, err = oneLoad(everyProxy, backend, ask)
 	}
 	if err == nil && !found {
 		err = fmt.Errorf("%w: no statistics of backend %s", ErrNoSuchServer, backend)
@@ -99,10 +116,12 @@ func loadOf(backend string, ask func(command string) (answer, error)) (BackendLo
 	return load, nil
 }
 
-// oneLoad asks for one proxy, or with "-1" for all of them, and keeps backend's rows.
+// everyProxy is what `show stat` calls all of them.
+const everyProxy = "-1"
+
+// oneLoad asks for one proxy, or for all of them, and keeps backend's rows.
 func oneLoad(proxy, backend string, ask func(command string) (answer, error)) (BackendLoad, bool, error) {
-	// 6 is backend (2) and servers (4), without frontends; -1 is any server.
-	a, err := ask("show stat " + proxy + " 6 -1")
+	a, err := ask(showStat(proxy))
 	if err != nil {
 		return BackendLoad{}, false, err
 	}
@@ -111,52 +130,86 @@ func oneLoad(proxy, backend string, ask func(command string) (answer, error)) (B
 	return load, found, err
 }
 
+// loadsOf asks one process for the rows of every backend.
+func loadsOf(ask func(command string) (answer, error)) ([]BackendLoad, error) {
+	a, err := ask(showStat(everyProxy))
+	if err != nil {
+		return nil, err
+	}
+	loads, err := parseLoads(a.texts[0], "")
+	for n := range loads {
+		loads[n].Info = a.info
+	}
+	return loads, err
+}
+
+// showStat asks for backends (2) and servers (4), without frontends; -1 is any server.
+func showStat(proxy string) string { return "show stat " + proxy + " 6 -1" }
+
 // The row types of `show stat`, column "type".
 const (
 	statBackend = "1"
 	statServer  = "2"
 )
 
-// parseLoad reads the whole table or fails. Rows of other backends are passed
-// over: HAProxy takes a name of digits that it does not know for a proxy's id.
+// parseLoad reads the whole table or fails, and keeps one backend's rows.
 func parseLoad(text, backend string) (BackendLoad, bool, error) {
+	loads, err := parseLoads(text, backend)
+	if err != nil || len(loads) == 0 {
+		return BackendLoad{}, false, err
+	}
+	return loads[0], true, nil
+}
+
+// parseLoads reads the whole table or fails. Unless only is empty the rows of other
+// backends are passed over: HAProxy takes a name of digits that it does not know for a
+// proxy's id. A backend without a row of its own is none.
+func parseLoads(text, only string) ([]BackendLoad, error) {
 	table, isTable := strings.CutPrefix(text, "# ")
 	if !isTable {
-		return BackendLoad{}, false, refusal(text)
+		return nil, refusal(text)
 	}
 	// The first record fixes the number of fields; the reader refuses any other.
 	rows := csv.NewReader(strings.NewReader(table))
 	header, err := rows.Read()
 	if err != nil {
-		return BackendLoad{}, false, fmt.Errorf("%w: statistics: %w", ErrMalformed, err)
+		return nil, fmt.Errorf("%w: statistics: %w", ErrMalformed, err)
 	}
 	columns, err := statColumns(header)
 	if err != nil {
-		return BackendLoad{}, false, err
+		return nil, err
 	}
-	load, found := BackendLoad{Backend: backend}, false
+	var loads []BackendLoad
+	at, found := map[string]int{}, map[string]bool{}
 	for {
 		fields, err := rows.Read()
 		if err == io.EOF {
-			return load, found, nil
+			return slices.DeleteFunc(loads, func(b BackendLoad) bool { return !found[b.Backend] }), nil
 		}
 		if err != nil {
-			return BackendLoad{}, false, fmt.Errorf("%w: statistics: %w", ErrMalformed, err)
+			return nil, fmt.Errorf("%w: statistics: %w", ErrMalformed, err)
 		}
 		r := statRow{columns: columns, fields: fields}
-		if r.text("pxname") != backend {
+		backend := r.text("pxname")
+		if only != "" && backend != only {
 			continue
 		}
+		n, known := at[backend]
+		if !known {
+			n = len(loads)
+			at[backend], loads = n, append(loads, BackendLoad{Backend: backend})
+		}
+		load := &loads[n]
 		switch r.text("type") {
 		case statBackend:
-			found = true
+			found[backend] = true
 			load.Status, load.Algo = r.text("status"), clean(r.text("algo"))
 			load.Sessions, load.Queue = r.count("scur"), r.count("qcur")
 		case statServer:
 			load.Servers = append(load.Servers, r.server())
 		}
 		if r.err != nil {
-			return BackendLoad{}, false, r.err
+			return nil, r.err
 		}
 	}
 }
@@ -168,7 +221,7 @@ func statColumns(header []string) (map[string]int, error) {
 	}
 	for _, column := range []string{
 		"pxname", "svname", "type", "status", "scur", "qcur", "slim", "weight",
-		"algo", "check_status", "agent_status", "last_agt", "wretr",
+		"algo", "check_status", "agent_status", "check_health", "agent_health", "last_agt", "wretr", "tracked",
 	} {
 		if _, ok := at[column]; !ok {
 			return nil, fmt.Errorf("%w: statistics without column %s", ErrMalformed, column)
@@ -197,6 +250,9 @@ func (r *statRow) server() ServerLoad {
 		CheckStatus: strings.TrimPrefix(r.text("check_status"), "* "),
 		AgentStatus: strings.TrimPrefix(r.text("agent_status"), "* "),
 		LastAgent:   clean(r.text("last_agt")),
+		CheckHealth: r.optional("check_health"),
+		AgentHealth: r.optional("agent_health"),
+		Tracked:     r.text("tracked"),
 	}
 }
 

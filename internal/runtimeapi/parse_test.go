@@ -68,20 +68,20 @@ func TestServersOfUnknownBackend(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoSuchServer)
 }
 
-const statHeader = "# pxname,svname,qcur,scur,slim,status,weight,type,check_status,agent_status,last_agt,algo,wretr"
+const statHeader = "# pxname,svname,tracked,check_health,agent_health,qcur,scur,slim,status,weight,type,check_status,agent_status,last_agt,algo,wretr"
 
 func TestLoadRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"nothing":        {"\n", "empty line"},
 		"a column less":  {strings.Replace(statHeader, "qcur", "q", 1) + "\n\n", "without column qcur"},
 		"too few fields": {statHeader + "\nllm,gpu1,0\n\n", "wrong number of fields"},
-		"surplus field":  {statHeader + "\nllm,gpu1,0,0,,UP,1,2,L4OK,,,,,\n\n", "wrong number of fields"},
-		"open quote":     {statHeader + "\nllm,gpu1,0,0,,UP,1,2,L4OK,,\"x,\n\n", `extraneous or missing " in quoted-field`},
-		"no count":       {statHeader + "\nllm,gpu1,,0,,UP,1,2,L4OK,,,,\n\n", `qcur of llm/gpu1 is "", want a count`},
-		"negative count": {statHeader + "\nllm,gpu1,0,-1,,UP,1,2,L4OK,,,,\n\n", "scur of llm/gpu1"},
-		"odd retries":    {statHeader + "\nllm,gpu1,0,0,,UP,1,2,L4OK,,,,-1\n\n", `wretr of llm/gpu1 is "-1", want a count`},
-		"odd limit":      {statHeader + "\nllm,gpu1,0,0,x,UP,1,2,L4OK,,,,\n\n", `slim of llm/gpu1 is "x", want a count`},
-		"later bad row":  {statHeader + "\nllm,BACKEND,0,0,,UP,1,1,,,,,\nllm,gpu1\n\n", "wrong number of fields"},
+		"surplus field":  {statHeader + "\nllm,gpu1,,,,0,0,,UP,1,2,L4OK,,,,,\n\n", "wrong number of fields"},
+		"open quote":     {statHeader + "\nllm,gpu1,,,,0,0,,UP,1,2,L4OK,,\"x,\n\n", `extraneous or missing " in quoted-field`},
+		"no count":       {statHeader + "\nllm,gpu1,,,,,0,,UP,1,2,L4OK,,,,\n\n", `qcur of llm/gpu1 is "", want a count`},
+		"negative count": {statHeader + "\nllm,gpu1,,,,0,-1,,UP,1,2,L4OK,,,,\n\n", "scur of llm/gpu1"},
+		"odd retries":    {statHeader + "\nllm,gpu1,,,,0,0,,UP,1,2,L4OK,,,,-1\n\n", `wretr of llm/gpu1 is "-1", want a count`},
+		"odd limit":      {statHeader + "\nllm,gpu1,,,,0,0,x,UP,1,2,L4OK,,,,\n\n", `slim of llm/gpu1 is "x", want a count`},
+		"later bad row":  {statHeader + "\nllm,BACKEND,,,,0,0,,UP,1,1,,,,,\nllm,gpu1\n\n", "wrong number of fields"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			load, found, err := parseLoad(tc.text, "llm")
@@ -95,9 +95,9 @@ func TestLoadRefusesWhatItDoesNotUnderstand(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	i := serve(t, "unix", obey(7, map[string]string{"show stat llm 6 -1": statHeader +
-		"\nllm,gpu1,2,3,7,* UP 1/3,50,2,* L4OK,* L7OK,\"via agent : up (a, \"\"b\"\")\",,5000000000" +
-		"\nllm,BACKEND,0,1,,no check,1,2,,,,," +
-		"\nllm,BACKEND,4,5,998,UP,150,1,,,,source,\n\n"})).instance(Options{})
+		"\nllm,gpu1,,,,2,3,7,* UP 1/3,50,2,* L4OK,* L7OK,\"via agent : up (a, \"\"b\"\")\",,5000000000" +
+		"\nllm,BACKEND,,,,0,1,,no check,1,2,,,,," +
+		"\nllm,BACKEND,,,,4,5,998,UP,150,1,,,,source,\n\n"})).instance(Options{})
 	load, err := i.Load(t.Context(), "llm")
 	require.NoError(t, err)
 	assert.Equal(t, 7, load.Info.PID)
@@ -117,7 +117,7 @@ func TestLoad(t *testing.T) {
 // Negative control: without the second load, or without the pxname check in
 // parseLoad, this fails.
 func TestLoadFindsTheBackendItWasAskedFor(t *testing.T) {
-	row := func(backend string) string { return "\n" + backend + ",BACKEND,0,1,,UP,1,1,,,,," }
+	row := func(backend string) string { return "\n" + backend + ",BACKEND,,,,0,1,,UP,1,1,,,,," }
 	i := serve(t, "unix", obey(7, map[string]string{
 		"show stat llm 6 -1": statHeader + "\n\n",
 		"show stat 4 6 -1":   statHeader + row("lis") + "\n\n",

@@ -59,9 +59,19 @@ func (s ServerState) At() netip.AddrPort {
 	return netip.AddrPortFrom(ip.Unmap(), uint16(s.Port))
 }
 
-// HasAgent reports whether an agent-check is configured and enabled (measured on
-// 2.6, 3.0 and 3.2: bits 2 and 4 of AgentState; `disable agent` clears the second).
-func (s ServerState) HasAgent() bool { return s.AgentState&6 == 6 }
+// Check is whether a server has a check, and whether it runs: `disable agent` and
+// `disable health` stop it.
+type Check struct{ Configured, Enabled bool }
+
+// checkOf decodes CheckState and AgentState (measured on 2.6, 3.0 and 3.2: bit 2 is
+// configured, 4 enabled).
+func checkOf(state int) Check { return Check{state&2 != 0, state&6 == 6} }
+
+// Health is the server's health check.
+func (s ServerState) Health() Check { return checkOf(s.CheckState) }
+
+// Agent is the server's agent-check.
+func (s ServerState) Agent() Check { return checkOf(s.AgentState) }
 
 // HasCheck reports whether a health check or an agent-check is configured, enabled or
 // not (measured on 2.6, 3.0 and 3.2: bit 2 of CheckState and AgentState). A server that
@@ -85,6 +95,32 @@ func (s ServersState) Find(backend, server string) (ServerState, bool) {
 		}
 	}
 	return ServerState{}, false
+}
+
+// Spare are the servers, by name, that are slots without a host, as an ingress controller
+// keeps them: closed by the configuration, and at a place where no host is. That is a
+// weight of 0, or the machine's own address with a port below 1024 or with a port that
+// another closed slot of the backend has too.
+func (s ServersState) Spare() map[string]bool {
+	type place struct {
+		backend string
+		at      netip.AddrPort
+	}
+	closed := map[place]int{}
+	for _, row := range s.Servers {
+		if row.Admin.StartsClosed() {
+			closed[place{row.Backend, row.At()}]++
+		}
+	}
+	spare := map[string]bool{}
+	for _, row := range s.Servers {
+		at := row.At()
+		own := at.Addr().IsLoopback() && (at.Port() < 1024 || closed[place{row.Backend, at}] > 1)
+		if row.Admin.StartsClosed() && (row.Weight == 0 || own) {
+			spare[row.Name()] = true
+		}
+	}
+	return spare
 }
 
 // Servers reads the state of a backend's servers, in HAProxy's order, or that of

@@ -127,7 +127,7 @@ func (i *Instance) mutate(ctx context.Context, backend, server, what string, acc
 	change.Before, unread[0] = readBack(a.texts[0], backend, server)
 	change.After, unread[1] = readBack(a.texts[2], backend, server)
 	if !accepted(a.texts[1]) {
-		return change, fmt.Errorf("%s %s: %w", what, name, refusal(a.texts[1]))
+		return change, fmt.Errorf("%s %s: %w", what, name, i.refused(a.texts[1]))
 	}
 	if err := cmp.Or(unread[0], unread[1]); err != nil {
 		return change, fmt.Errorf("%s %s: %w (%w)", what, name, err, ErrUncertain)

@@ -73,7 +73,7 @@ func TestSetStateRefused(t *testing.T) {
 		{"text with severity", "[3]: Proxy is disabled.\n\n", ErrRefused, `refused: "Proxy is disabled."`},
 		{"text of one newline", "Trailing garbage\n", ErrRefused, "Trailing garbage"},
 		{"text without newline", "odd", ErrIncomplete, "3 of 4 sentinels"},
-		{"permission", "Permission denied\n\n", ErrPermission, "level admin"},
+		{"permission", "Permission denied\n\n", ErrPermission, "/s: permission denied by haproxy: the stats socket needs `level admin`"},
 		{"permission with severity", "[err]: Permission denied\n\n", ErrPermission, ""},
 		{"server", "No such server.\n\n", ErrNoSuchServer, ""},
 		{"backend", "No such backend.\n\n", ErrNoSuchServer, ""},

@@ -26,6 +26,34 @@ type Worker struct {
 	Old bool
 }
 
+// Master is the master's own row in `show proc`. A reload, in which it executes itself
+// anew, leaves its process id and its uptime as they were (measured on 2.6, 3.0 and 3.2).
+type Master struct {
+	PID    int
+	Uptime time.Duration // in whole seconds
+}
+
+// Master asks the master which process it is. ErrNoMaster without Options.Master.
+func (i *Instance) Master(ctx context.Context) (Master, error) {
+	text, err := i.showProc(ctx)
+	if err != nil {
+		return Master{}, i.wrap(err)
+	}
+	for line := range strings.Lines(text) {
+		// 2.6 to 3.2 write the failed reloads into a column of their own that has no name.
+		fields := strings.Fields(line)
+		if len(fields) < 4 || fields[1] != "master" {
+			continue
+		}
+		pid, err := strconv.ParseUint(fields[0], 10, 31)
+		n := slices.IndexFunc(fields, procUptime.MatchString)
+		if err == nil && pid != 0 && n > 0 {
+			return Master{PID: int(pid), Uptime: uptime(fields[n])}, nil
+		}
+	}
+	return Master{}, i.wrap(fmt.Errorf("%w: show proc without a master", ErrMalformed))
+}
+
 // Workers asks the master for all its workers, in its order. ErrNoMaster without
 // Options.Master. While 2.6 and 3.0 load a configuration their master refuses
 // connections, ErrUnreachable. Workers of another master, of an earlier one that
@@ -36,20 +64,28 @@ func (i *Instance) Workers(ctx context.Context) ([]Worker, error) {
 }
 
 func (i *Instance) workers(ctx context.Context) ([]Worker, error) {
+	text, err := i.showProc(ctx)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := parseProc(text)
+	if err != nil {
+		return nil, i.at(i.options.Master, err)
+	}
+	return workers, nil
+}
+
+func (i *Instance) showProc(ctx context.Context) (string, error) {
 	if !i.HasMaster() {
-		return nil, ErrNoMaster
+		return "", ErrNoMaster
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.options.Timeout)
 	defer cancel()
-	var workers []Worker
 	text, _, err := i.roundTrip(ctx, i.options.Master, "show proc;quit\n", procOpening)
-	if err == nil {
-		workers, err = parseProc(text)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("master at %s: %w", i.options.Master.Address, err)
+		return "", i.at(i.options.Master, err)
 	}
-	return workers, nil
+	return text, nil
 }
 
 func listed(workers []Worker, pid int) bool {
@@ -135,15 +171,20 @@ func parseWorker(at map[string]int, line string) (Worker, error) {
 	if err != nil {
 		return Worker{}, bad
 	}
-	up := procUptime.FindStringSubmatch(fields[at["uptime"]])
-	if up == nil {
+	if !procUptime.MatchString(fields[at["uptime"]]) {
 		return Worker{}, bad
 	}
+	return Worker{PID: int(pid), Reloads: int(reloads), Uptime: uptime(fields[at["uptime"]]), Version: parseVersion(fields[at["version"]])}, nil
+}
+
+// uptime reads what procUptime matches.
+func uptime(text string) time.Duration {
+	up := procUptime.FindStringSubmatch(text)
 	// At most five digits: 99999 days are within time.Duration.
 	var seconds time.Duration
 	for n, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
 		count, _ := strconv.Atoi(up[n+1])
 		seconds += time.Duration(count) * unit
 	}
-	return Worker{PID: int(pid), Reloads: int(reloads), Uptime: seconds, Version: parseVersion(fields[at["version"]])}, nil
+	return seconds
 }

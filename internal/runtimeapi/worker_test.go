@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // The recorded ones are of -Ws with three reloads, streams in each old worker, and
@@ -123,7 +125,8 @@ func TestNoCutOfAListIsAList(t *testing.T) {
 		for cut := range len(whole) {
 			workers, err := parseProc(whole[:cut])
 			if err == nil || workers != nil {
-				t.Fatalf("%s: cut at %d of %d: %v", version, cut, len(whole), workers)
+				guarantee.T(t).Errorf("%s: cut at %d of %d: %v", version, cut, len(whole), workers)
+				guarantee.T(t).FailNow()
 			}
 		}
 	}

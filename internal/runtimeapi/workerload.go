@@ -22,28 +22,35 @@ func (i *Instance) WorkerLoad(ctx context.Context, pid int, backend string) (Bac
 	return load, nil
 }
 
-func (i *Instance) workerLoad(ctx context.Context, pid int, backend string) (BackendLoad, error) {
-	if !i.HasMaster() {
-		return BackendLoad{}, ErrNoMaster
-	}
+func (i *Instance) workerLoad(ctx context.Context, pid int, backend string) (load BackendLoad, err error) {
 	if err := checkName("backend", backend); err != nil {
 		return BackendLoad{}, err
 	}
-	if pid <= 0 {
-		return BackendLoad{}, fmt.Errorf("%w: process id %d must be positive", ErrInvalidName, pid)
-	}
-	load, err := loadOf(backend, func(command string) (answer, error) {
-		return i.exchangeWith(ctx, pid, command)
+	err = i.askWorker(ctx, pid, func(ask func(command string) (answer, error)) error {
+		load, err = loadOf(backend, ask)
+		return err
 	})
+	return load, err
+}
+
+// askWorker lets read ask one worker through the master.
+func (i *Instance) askWorker(ctx context.Context, pid int, read func(ask func(command string) (answer, error)) error) error {
+	if !i.HasMaster() {
+		return ErrNoMaster
+	}
+	if pid <= 0 {
+		return fmt.Errorf("%w: process id %d must be positive", ErrInvalidName, pid)
+	}
+	err := read(func(command string) (answer, error) { return i.exchangeWith(ctx, pid, command) })
 	if err == nil || errors.Is(err, ErrNoSuchServer) {
-		return load, err
+		return err
 	}
 	// Only the master's list tells an end from a failure: the texts that come when a
 	// worker ends are as many as the moments at which it can.
 	if workers, failed := i.workers(ctx); failed == nil && !listed(workers, pid) {
-		return BackendLoad{}, fmt.Errorf("%w: %d is not in show proc: %s", ErrWorkerGone, pid, err.Error())
+		return fmt.Errorf("%w: %d is not in show proc: %s", ErrWorkerGone, pid, err.Error())
 	}
-	return BackendLoad{}, fmt.Errorf("worker %d: %w", pid, err)
+	return fmt.Errorf("worker %d: %w", pid, err)
 }
 
 // AllWorkersLoad reads what a backend carries in every worker of the HAProxy that
@@ -65,53 +72,87 @@ func (i *Instance) allWorkersLoad(ctx context.Context, backend string) ([]Backen
 	if err := checkName("backend", backend); err != nil {
 		return nil, err
 	}
-	if !i.HasMaster() {
-		return nil, ErrNoMaster
-	}
-	direct, err := i.exchange(ctx, reading)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := i.workers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !listed(workers, direct.info.PID) {
-		return nil, fmt.Errorf("%w: process %d on the stats socket is no worker of the master at %s",
-			ErrOtherProcess, direct.info.PID, i.options.Master.Address)
-	}
 	var loads []BackendLoad
 	var nowhere error
 	known := false
-	for _, w := range workers {
-		load, err := i.workerLoad(ctx, w.PID, backend)
+	err := i.inEveryWorker(ctx, func(pid int) error {
+		load, err := i.workerLoad(ctx, pid, backend)
 		switch {
-		case errors.Is(err, ErrWorkerGone):
-			continue
 		case errors.Is(err, ErrNoSuchServer):
 			nowhere = err
 			load.Backend = backend
 		case err != nil:
-			return nil, err
+			return err
 		default:
 			known = true
 		}
 		loads = append(loads, load)
-	}
-	now, err := i.workers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range now {
-		if !listed(workers, w.PID) {
-			return nil, fmt.Errorf("%w: worker %d was added while the others were read", ErrOtherProcess, w.PID)
-		}
-	}
+		return nil
+	})
 	switch {
-	case len(loads) == 0:
-		return nil, fmt.Errorf("%w: each of the %d that were listed", ErrWorkerGone, len(workers))
+	case err != nil:
+		return nil, err
 	case !known:
 		return nil, nowhere
 	}
 	return loads, nil
+}
+
+// AllWorkersLoads is AllWorkersLoad of every backend that each worker knows, one worker
+// after the other.
+func (i *Instance) AllWorkersLoads(ctx context.Context) ([][]BackendLoad, error) {
+	var all [][]BackendLoad
+	err := i.inEveryWorker(ctx, func(pid int) error {
+		return i.askWorker(ctx, pid, func(ask func(command string) (answer, error)) error {
+			loads, err := loadsOf(ask)
+			if err == nil {
+				all = append(all, loads)
+			}
+			return err
+		})
+	})
+	return all, i.wrap(err)
+}
+
+// inEveryWorker reads each worker of the HAProxy that answers on the stats socket. It
+// fails unless each worker that the master lists after the last read has been read.
+func (i *Instance) inEveryWorker(ctx context.Context, read func(pid int) error) error {
+	if !i.HasMaster() {
+		return ErrNoMaster
+	}
+	direct, err := i.exchange(ctx, reading)
+	if err != nil {
+		return err
+	}
+	workers, err := i.workers(ctx)
+	if err != nil {
+		return err
+	}
+	if !listed(workers, direct.info.PID) {
+		return fmt.Errorf("%w: process %d on the stats socket is no worker of the master at %s",
+			ErrOtherProcess, direct.info.PID, i.options.Master.Address)
+	}
+	some := false
+	for _, w := range workers {
+		switch err := read(w.PID); {
+		case errors.Is(err, ErrWorkerGone):
+		case err != nil:
+			return err
+		default:
+			some = true
+		}
+	}
+	now, err := i.workers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range now {
+		if !listed(workers, w.PID) {
+			return fmt.Errorf("%w: worker %d was added while the others were read", ErrOtherProcess, w.PID)
+		}
+	}
+	if !some {
+		return fmt.Errorf("%w: each of the %d that were listed", ErrWorkerGone, len(workers))
+	}
+	return nil
 }

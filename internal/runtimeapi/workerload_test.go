@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // mastered is an instance whose master socket is a fake's; its stats socket
@@ -101,7 +103,7 @@ func loadTexts(worker map[string]int) map[string]string {
 		texts["show stat "+backend+" 6 -1"] = "No such proxy.\n\n"
 	}
 	for backend, sessions := range worker {
-		texts["show stat "+backend+" 6 -1"] = fmt.Sprintf(statHeader+"\n%s,gpu1,0,%d,,UP,1,2,,,,,\n%[1]s,BACKEND,0,%[2]d,,UP,1,1,,,,leastconn,\n\n", backend, sessions)
+		texts["show stat "+backend+" 6 -1"] = fmt.Sprintf(statHeader+"\n%s,gpu1,,,,0,%d,,UP,1,2,,,,,\n%[1]s,BACKEND,,,,0,%[2]d,,UP,1,1,,,,leastconn,\n\n", backend, sessions)
 	}
 	return texts
 }
@@ -155,7 +157,8 @@ func TestNoCutOfAWorkersAnswerIsALoad(t *testing.T) {
 			continue
 		}
 		if err == nil || load.Servers != nil {
-			t.Fatalf("cut at %d of %d: %v", cut, len(whole), load)
+			guarantee.T(t).Errorf("cut at %d of %d: %v", cut, len(whole), load)
+			guarantee.T(t).FailNow()
 		}
 	}
 }
@@ -188,10 +191,10 @@ func TestGoneAndUnreadableWorkersAreToldApart(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"ended", 4, nil, true, ErrWorkerGone, "4 is not in show proc: incomplete answer: 0 of 2 sentinels, then \"Can't find the target PID"},
+		{"ended", 4, nil, true, ErrWorkerGone, "/s: incomplete answer: 0 of 2 sentinels, then \"Can't find the target PID"},
 		{"ended while it was asked", 4, func(c net.Conn) { _, _ = io.WriteString(c, "Can't connect to the target CLI!\n") }, true, ErrWorkerGone, "Can't connect"},
-		{"ended, show proc cannot be read", 4, nil, false, ErrIncomplete, "worker 4: incomplete answer"},
-		{"hangs", 6, func(c net.Conn) { hang(c, "") }, true, ErrTimeout, "worker 6: haproxy did not answer in time"},
+		{"ended, show proc cannot be read", 4, nil, false, ErrIncomplete, "worker 4: master at "},
+		{"hangs", 6, func(c net.Conn) { hang(c, "") }, true, ErrTimeout, "/s: haproxy did not answer in time"},
 		{"closes", 6, func(net.Conn) {}, true, ErrIncomplete, "closed without a word"},
 		{"says an error and hangs", 6, func(c net.Conn) { _, _ = io.WriteString(c, "Can't connect to the target CLI!\n"); hang(c, "") }, true, ErrIncomplete, "Can't connect"},
 		{"cut off", 6, func(c net.Conn) { _, _ = io.WriteString(c, infoText(6)) }, true, ErrIncomplete, "1 of 2 sentinels"},
@@ -226,7 +229,7 @@ func TestGoneAndUnreadableWorkersAreToldApart(t *testing.T) {
 			if tc.want != ErrWorkerGone {
 				assert.NotErrorIs(t, err, ErrWorkerGone)
 				_, err = i.AllWorkersLoad(t.Context(), "llm")
-				assert.Error(t, err, "one that cannot be read is not left out")
+				assert.Error(guarantee.T(t), err, "one that cannot be read is not left out")
 			}
 		})
 	}
@@ -304,10 +307,10 @@ func TestAllWorkersLoad(t *testing.T) {
 			m.before = tc.before
 			loads, err := mastered(t, m.handle, Options{Timeout: 10 * time.Second}).AllWorkersLoad(t.Context(), "llm")
 			if tc.err != nil {
-				require.ErrorIs(t, err, tc.err)
+				require.ErrorIs(guarantee.T(t), err, tc.err)
 				assert.ErrorContains(t, err, "haproxy hap1: ")
 				assert.ErrorContains(t, err, tc.text)
-				assert.Nil(t, loads)
+				assert.Nil(guarantee.T(t), loads)
 				return
 			}
 			require.NoError(t, err)
@@ -319,7 +322,7 @@ func TestAllWorkersLoad(t *testing.T) {
 				_, has := l.Find("gpu1")
 				assert.Equal(t, l.Sessions > 0, has)
 			}
-			assert.Equal(t, tc.want, sessions)
+			assert.Equal(guarantee.T(t), tc.want, sessions)
 		})
 	}
 	// The pid that is expected is the one on the stats socket.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/accept/accepttest"
+	"tier-agent/test/guarantee"
 )
 
 // gone says whether the server has closed the connection.
@@ -97,8 +98,8 @@ func TestWhoIsDropped(t *testing.T) {
 					require.NoError(t, c.Close())
 				}
 				synctest.Wait()
-				assert.Zero(t, s.Connections(), "each place is given back")
-				assert.Empty(t, s.peers)
+				assert.Zero(guarantee.T(t), s.Connections(), "each place is given back")
+				assert.Empty(guarantee.T(t), s.peers)
 				stop()
 				assert.Equal(t, want, kinds.all()["closed"])
 			})
@@ -121,7 +122,7 @@ func TestDroppedBeforeReady(t *testing.T) {
 			synctest.Wait()
 			clients = append(clients, c)
 		}
-		assert.Equal(t, 2, s.Connections())
+		assert.Equal(guarantee.T(t), 2, s.Connections())
 		assert.Equal(t, map[string]int{"dropped": 8}, kinds.all())
 		for _, c := range clients {
 			require.NoError(t, c.Close())

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"tier-agent/test/guarantee"
 )
 
 // A thousand connections that come and go, in whatever they were, leave nothing:
@@ -60,13 +62,13 @@ func TestChurn(t *testing.T) {
 	for range rounds {
 		churn()
 	}
-	assert.Less(t, int64(heap())-int64(base), int64(1<<20))
+	assert.Less(guarantee.T(t), int64(heap())-int64(base), int64(1<<20))
 	s.mu.Lock()
-	assert.Empty(t, s.live)
-	assert.Empty(t, s.peers)
+	assert.Empty(guarantee.T(t), s.live)
+	assert.Empty(guarantee.T(t), s.peers)
 	s.mu.Unlock()
 	stop()
-	goleak.VerifyNone(t, before)
+	goleak.VerifyNone(guarantee.T(t), before)
 	n := (rounds + 1) * each
 	assert.Equal(t, map[string]int{"admitted": n / 4 * 3, "closed": n}, kinds.all())
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tier-agent/internal/fence"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/socketdir"
 )
 
@@ -117,9 +118,9 @@ func talk(tb testing.TB, src Source, o Options, pieces ...[]byte) (*memory, map[
 	var running sync.WaitGroup
 	s.start(nc, &running)
 	running.Wait()
-	assert.True(tb, nc.closed)
-	assert.Empty(tb, s.live)
-	assert.Empty(tb, s.peers)
+	assert.True(guarantee.T(tb), nc.closed)
+	assert.Empty(guarantee.T(tb), s.live)
+	assert.Empty(guarantee.T(tb), s.peers)
 	return nc, kinds.all()
 }
 
@@ -132,8 +133,8 @@ func serve(tb testing.TB, src Source, o Options, ln net.Listener) (s *Server, st
 	return s, func() {
 		assert.NoError(tb, s.Shutdown(context.Background()))
 		assert.NoError(tb, <-served)
-		assert.Zero(tb, s.Connections())
-		assert.Empty(tb, s.peers)
+		assert.Zero(guarantee.T(tb), s.Connections())
+		assert.Empty(guarantee.T(tb), s.peers)
 	}
 }
 

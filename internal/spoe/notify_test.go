@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tier-agent/test/guarantee"
 )
 
 // Every NOTIFY that can be taken apart gets one ACK, of its own stream and frame,
@@ -99,7 +101,7 @@ func TestNOTIFY(t *testing.T) {
 			if !tt.want.Admit {
 				want["retry_after"] = int64(7)
 			}
-			assert.Equal(t, want, out[1].vars(t))
+			assert.Equal(guarantee.T(t), want, out[1].vars(t))
 			assert.Equal(t, true, out[2].vars(t)["admit"], "the next is answered as ever")
 			wantKinds := map[string]int{"admitted": 1, "closed": 1}
 			wantKinds[kindOf[tt.want.Reason].String()]++
@@ -150,7 +152,7 @@ func TestSameQuestionInABatch(t *testing.T) {
 	for _, f := range split(t, nc.written())[1:] {
 		got = append(got, f.vars(t)["reason"])
 	}
-	assert.Equal(t, []any{"reason_1", "reason_1", "reason_1", "reason_2", "reason_1", "reason_3", "reason_3"}, got)
+	assert.Equal(guarantee.T(t), []any{"reason_1", "reason_1", "reason_1", "reason_2", "reason_1", "reason_3", "reason_3"}, got)
 	assert.Equal(t, map[string]int{"refused": 7, "closed": 1}, kinds)
 }
 
@@ -169,7 +171,7 @@ func TestManyQuestionsInABatch(t *testing.T) {
 	frames := split(t, nc.written())[1:]
 	require.Len(t, frames, 3*(maxAsked+1))
 	for _, f := range frames {
-		assert.Equal(t, fmt.Sprint("tier", f.id-1), f.vars(t)["reason"])
+		assert.Equal(guarantee.T(t), fmt.Sprint("tier", f.id-1), f.vars(t)["reason"])
 	}
 }
 
@@ -187,7 +189,7 @@ func TestSameQuestionAfterAWrite(t *testing.T) {
 	require.Len(t, nc.writes, 4, "the batch takes two")
 	for i, w := range nc.writes[1:] {
 		for _, f := range split(t, w) {
-			assert.Contains(t, f.vars(t)["reason"], fmt.Sprint("_", i+1))
+			assert.Contains(guarantee.T(t), f.vars(t)["reason"], fmt.Sprint("_", i+1))
 		}
 	}
 }

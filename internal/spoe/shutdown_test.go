@@ -15,6 +15,7 @@ import (
 
 	"tier-agent/internal/accept"
 	"tier-agent/internal/accept/accepttest"
+	"tier-agent/test/guarantee"
 )
 
 // gated holds its first answer until release is closed.
@@ -82,7 +83,7 @@ func TestEndAnswersWhatWasSent(t *testing.T) {
 				assert.Equal(t, map[string]int{"admitted": 8, "stopped": 1}, kinds.all())
 				_, err := net.Dial(network, ln.Addr().String())
 				assert.Error(t, err, "nothing is accepted afterwards")
-				assert.Zero(t, s.Connections())
+				assert.Zero(guarantee.T(t), s.Connections())
 			})
 		}
 	}
@@ -183,8 +184,8 @@ func TestShutdownCuts(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorContains(t, err, "spoe: connections cut: 2:")
 		assert.NoError(t, <-served)
-		assert.Zero(t, s.Connections())
-		assert.Empty(t, s.peers)
+		assert.Zero(guarantee.T(t), s.Connections())
+		assert.Empty(guarantee.T(t), s.peers)
 		assert.Equal(t, map[string]int{"write_error": 2}, kinds.all())
 	})
 }

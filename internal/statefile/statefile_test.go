@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 // shut gives a row to each server that is closed, as it is.
@@ -56,7 +57,7 @@ func newFile(t testing.TB) *File { return New(filepath.Join(t.TempDir(), "edge.s
 func TestTheFileHasTheRowsThatAreComposed(t *testing.T) {
 	f := newFile(t)
 	assert.True(t, kept(t, f, dump()))
-	assert.Equal(t, "1\n"+header+"\n"+gpu1+gpu3, text(t, f))
+	assert.Equal(guarantee.T(t), "1\n"+header+"\n"+gpu1+gpu3, text(t, f))
 	info, err := os.Stat(f.Path())
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "HAProxy may run as another user")
@@ -86,7 +87,7 @@ func TestTheFileIsWrittenAgainWhenSomebodyElseHasWrittenIt(t *testing.T) {
 	} {
 		require.NoError(t, meddle(), name)
 		assert.True(t, kept(t, f, dump()), name)
-		assert.Equal(t, want, text(t, f), name)
+		assert.Equal(guarantee.T(t), want, text(t, f), name)
 		assert.False(t, kept(t, f, dump()), name)
 	}
 }

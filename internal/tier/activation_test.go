@@ -12,6 +12,7 @@ import (
 
 	"tier-agent/internal/fence"
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // activating is heavy with three servers, of which one must be ready, but all
@@ -38,7 +39,7 @@ func TestATierIsReadyTheFirstTimeAtItsActivationMinimum(t *testing.T) {
 	require.NoError(t, err)
 	m.set("heavy/h1", "heavy/h2")
 	a := tierOf(t, m, "heavy")
-	assert.False(t, a.Admit)
+	assert.False(guarantee.T(t), a.Admit)
 	assert.False(t, a.Ready)
 	assert.False(t, a.Up)
 	assert.Equal(t, ReasonActivation, a.Reason)
@@ -51,7 +52,7 @@ func TestATierIsReadyTheFirstTimeAtItsActivationMinimum(t *testing.T) {
 	m.unset("heavy/h1", "heavy/h2")
 	assert.True(t, tierOf(t, m, "heavy").Admit, "it has been ready")
 	m.unset("heavy/h3")
-	assert.False(t, tierOf(t, m, "heavy").Admit)
+	assert.False(guarantee.T(t), tierOf(t, m, "heavy").Admit)
 	m.fence.InvalidateAll()
 	m.set("heavy/h1")
 	assert.True(t, tierOf(t, m, "heavy").Admit, "and has not appeared anew")
@@ -64,7 +65,7 @@ func TestATierIsReadyTheFirstTimeAtItsActivationMinimum(t *testing.T) {
 	require.NoError(t, m.Replace(next[1:]))
 	require.NoError(t, m.Replace(next))
 	m.set("heavy/h1", "heavy/h2")
-	assert.False(t, tierOf(t, m, "heavy").Admit, "now it has")
+	assert.False(guarantee.T(t), tierOf(t, m, "heavy").Admit, "now it has")
 	m.set("heavy/h3")
 	require.True(t, m.Status()[0].Answer.Admit, "whoever asks")
 	m.unset("heavy/h1", "heavy/h2")
@@ -77,10 +78,10 @@ func TestAClosedTierIsNotActivated(t *testing.T) {
 	require.NoError(t, err)
 	h := paused(t, m, heavy, "swap")
 	m.set("heavy/h1", "heavy/h2", "heavy/h3")
-	assert.False(t, tierOf(t, m, "heavy").Admit)
+	assert.False(guarantee.T(t), tierOf(t, m, "heavy").Admit)
 	m.unset("heavy/h1")
 	h.Release()
-	assert.False(t, tierOf(t, m, "heavy").Admit)
+	assert.False(guarantee.T(t), tierOf(t, m, "heavy").Admit)
 	assert.Equal(t, ReasonActivation, tierOf(t, m, "heavy").Reason)
 }
 
@@ -91,7 +92,7 @@ func TestAnActivationMinimumBelowMinReadyIsNone(t *testing.T) {
 		m, err := New(all, time.Now)
 		require.NoError(t, err)
 		m.set("heavy/h1")
-		assert.False(t, tierOf(t, m, "heavy").Admit)
+		assert.False(guarantee.T(t), tierOf(t, m, "heavy").Admit)
 		m.set("heavy/h2")
 		assert.True(t, tierOf(t, m, "heavy").Admit)
 	}
@@ -110,7 +111,7 @@ func TestATierThatIsTooSmallSaysSo(t *testing.T) {
 		require.NoError(t, err)
 		m.set("heavy/h1", "heavy/h2", "heavy/h3")
 		a := tierOf(t, m, "heavy")
-		assert.False(t, a.Admit)
+		assert.False(guarantee.T(t), a.Admit)
 		assert.Equal(t, c.want, a.Reason, "%+v", c)
 	}
 }
@@ -125,8 +126,8 @@ func TestG9_ATierThatWasReadyBeforeAStartStaysActivated(t *testing.T) {
 		require.NoError(t, err)
 		m.Activate(func(name string) bool { return before && name == "heavy" })
 		m.set("heavy/h1")
-		assert.Equal(t, before, tierOf(t, m, "heavy").Admit)
-		assert.False(t, tierOf(t, m, "fast").Admit)
+		assert.Equal(guarantee.T(t), before, tierOf(t, m, "heavy").Admit)
+		assert.False(guarantee.T(t), tierOf(t, m, "fast").Admit)
 	}
 }
 

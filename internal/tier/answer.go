@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"slices"
 	"time"
 
 	"tier-agent/internal/fence"
@@ -21,6 +22,14 @@ const ReasonTooFew = "too_few_servers"
 // since it appeared: the first time it needs ActivationMin.
 const ReasonActivation = "awaiting_activation"
 
+// ReasonShut is the reason of a tier whose servers would be ready, and which HAProxy has
+// in maintenance, in drain or at weight 0.
+const ReasonShut = "closed_in_haproxy"
+
+// ReasonDown is the reason of a tier that may take requests, and whose servers HAProxy
+// has down. Faces that HAProxy asks never say it.
+const ReasonDown = "down_in_haproxy"
+
 // ReasonFailed is the reason of a probe that did not end by itself: a bug.
 const ReasonFailed = "probe_failed"
 
@@ -34,8 +43,8 @@ type Answer struct {
 	// it needs that HAProxy's checks may have up.
 	Ready bool
 	// Up is what HAProxy's checks are told: Admit, or Ready while a Pause stands and
-	// nothing is closed for good. Of a server also Ready where its quiesced tier
-	// shows its health.
+	// nothing is closed for good. Of a server whose quiesced tier shows its health also
+	// Ready, or what the probes from before an invalidation saw, until the next one.
 	Up bool
 	// Reason is from the closed vocabulary of the fence and the probe, or one of
 	// the Reason constants here.
@@ -47,9 +56,11 @@ type Answer struct {
 	// maximum age and not here.
 	Age         time.Duration
 	HasEvidence bool
-	// Weight in percent of what HAProxy is configured with; of a server only.
-	Weight     int
-	AgentWords bool
+	// Weight in percent of what HAProxy is configured with; of a server only. TellWeight:
+	// HAProxy has not taken it yet. WeightByHand: it has one that somebody set there.
+	Weight                   int
+	TellWeight, WeightByHand bool
+	AgentWords               bool
 }
 
 // Server answers for "backend/server". The name may come from the wire: it is
@@ -63,6 +74,19 @@ func (m *Model) Server(name []byte) (Answer, bool) {
 		a, _ := m.server(s)
 		return a, true
 	})
+}
+
+// Continues reports whether the name of some server or tier begins with these bytes and
+// goes on after them.
+func (m *Model) Continues(begun []byte) bool {
+	v := m.view.Load()
+	longer := func(name string) bool { return len(name) > len(begun) && name[:len(begun)] == string(begun) }
+	for name := range v.servers {
+		if longer(name) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.order, func(t *tier) bool { return longer(t.spec.Name) })
 }
 
 // Member answers for a server of a tier, both looked up as in Server. It reports
@@ -133,6 +157,9 @@ func (m *Model) tier(t *tier) Answer {
 	for _, s := range t.servers {
 		one, _ := m.server(s)
 		c := s.gate.closing.Load()
+		if one.Ready && c == nil && s.shut.Load() {
+			one.Ready, one.Reason = false, ReasonShut
+		}
 		if one.Ready && (c == nil || !c.settled) {
 			up++
 		}
@@ -174,6 +201,7 @@ func (m *Model) server(s *server) (Answer, fence.Verdict) {
 		Age: v.Age, HasEvidence: v.HasEvidence(),
 		Weight: m.weight(s, v), AgentWords: s.tier.spec.AgentWords,
 	}
+	a.TellWeight, a.WeightByHand = s.tells(a.Weight), s.byHand.Load()
 	if s.differs(v) {
 		a.Ready, a.Reason = false, ReasonDiffers
 	}
@@ -185,7 +213,7 @@ func (m *Model) server(s *server) (Answer, fence.Verdict) {
 	a.Quiesced = over != nil || own != nil
 	settled := over != nil && over.settled || own != nil && own.settled
 	a.Admit = a.Ready && !a.Quiesced
-	a.Up = a.Ready && (!settled || s.tier.spec.QuiescedHealth)
+	a.Up = a.Ready && !settled || settled && s.tier.spec.QuiescedHealth && (a.Ready || a.Reason == fence.ReasonPending && s.looksReady())
 	if a.Quiesced {
 		a.Reason, a.State = ReasonQuiesced, StateQuiesced
 	}

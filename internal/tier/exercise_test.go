@@ -14,6 +14,7 @@ import (
 
 	"tier-agent/internal/fence"
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // exercised is fast with an exercise once a minute.
@@ -97,7 +98,7 @@ func TestAServerIsExercisedAtItsOwnInterval(t *testing.T) {
 		assert.Equal(t, probe.IdentityPassed, a.Reason)
 		pass(5*time.Minute + time.Millisecond)
 		assert.EqualValues(t, 6, e.asked.Load())
-		assert.EqualValues(t, 1, e.most.Load())
+		assert.EqualValues(guarantee.T(t), 1, e.most.Load())
 		a = serverOf(t, m, "fast/f1")
 		assert.True(t, a.Admit)
 		assert.Less(t, a.Age, time.Second, "the age is that of the probe")
@@ -123,13 +124,13 @@ func TestAServerIsReadyWhereBothKindsAre(t *testing.T) {
 		pass(time.Minute)
 		a := serverOf(t, m, "fast/f1")
 		assert.False(t, a.Ready)
-		assert.False(t, a.Admit)
+		assert.False(guarantee.T(t), a.Admit)
 		assert.Equal(t, probe.ExerciseEmpty, a.Reason)
 		assert.Equal(t, StateDegraded, a.State)
 		gen, err := m.Generation(Target{Tier: "fast", Server: "fast/f1"})
 		require.NoError(t, err)
 		assert.Equal(t, gen, a.Generation)
-		assert.False(t, tierOf(t, m, "fast").Admit)
+		assert.False(guarantee.T(t), tierOf(t, m, "fast").Admit)
 		status := m.Status()[0].Servers[0]
 		assert.Equal(t, probe.ExerciseEmpty, status.Evidence)
 		assert.Nil(t, status.Metadata)
@@ -155,11 +156,11 @@ func TestG5_AnExerciseThatHangsLeavesNoStaleYes(t *testing.T) {
 		require.True(t, serverOf(t, m, "fast/f1").Admit)
 		pass(time.Second)
 		a := serverOf(t, m, "fast/f1")
-		assert.False(t, a.Admit)
+		assert.False(guarantee.T(t), a.Admit)
 		assert.Equal(t, fence.ReasonStale, a.Reason)
 		assert.Equal(t, StateStale, a.State)
 		pass(5 * time.Minute)
-		assert.EqualValues(t, 1, e.most.Load(), "G3")
+		assert.EqualValues(guarantee.T(t), 1, e.most.Load(), "G3")
 		assert.EqualValues(t, 2, e.asked.Load())
 		release()
 		pass(time.Second)
@@ -179,10 +180,10 @@ func TestG1_AnInvalidationVoidsBothAndIsMadeUpForAtOnce(t *testing.T) {
 				require.True(t, serverOf(t, m, "fast/f1").Admit)
 				_, err := m.Invalidate(target) // while an exercise is out
 				require.NoError(t, err)
-				assert.Equal(t, fence.ReasonPending, serverOf(t, m, "fast/f1").Reason)
+				assert.Equal(guarantee.T(t), fence.ReasonPending, serverOf(t, m, "fast/f1").Reason)
 				pass(10 * time.Second)
 				a := serverOf(t, m, "fast/f1")
-				assert.Equal(t, fence.ReasonPending, a.Reason, "its own evidence is back, that of the exercise is not")
+				assert.Equal(guarantee.T(t), fence.ReasonPending, a.Reason, "its own evidence is back, that of the exercise is not")
 				assert.EqualValues(t, 2, e.asked.Load())
 				release()
 				synctest.Wait()
@@ -267,7 +268,7 @@ func TestFollowTakesExercisesOnAndOff(t *testing.T) {
 
 		follow(func(*Spec) {})
 		assert.Equal(t, asked+1, e.asked.Load())
-		assert.False(t, serverOf(t, m, "fast/f1").Admit)
+		assert.False(guarantee.T(t), serverOf(t, m, "fast/f1").Admit)
 		e.unloaded.Store(false)
 		pass(time.Minute)
 		assert.True(t, serverOf(t, m, "fast/f1").Admit)
@@ -281,7 +282,7 @@ func TestAWatcherLearnsOfANewExercise(t *testing.T) {
 		require.Zero(t, e.asked.Load())
 		require.True(t, serverOf(t, m, "fast/f1").Admit)
 		require.NoError(t, m.Replace(exercised()))
-		assert.False(t, serverOf(t, m, "fast/f1").Admit)
+		assert.False(guarantee.T(t), serverOf(t, m, "fast/f1").Admit)
 		<-mon.Follow()
 		assert.True(t, serverOf(t, m, "fast/f1").Admit)
 		_, err := m.Invalidate(Target{})

@@ -12,6 +12,7 @@ import (
 
 	"tier-agent/internal/fence"
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // schedule notes when each probe began, since the test did. A probe is known by
@@ -106,7 +107,7 @@ func TestFollowDisturbsNothingThatStays(t *testing.T) {
 			Servers: []ServerSpec{{Backend: "new", Name: "n1", Target: probe.Target{MaxBody: 5}}}})
 		first := replace(t, m, mon, next)
 		assert.True(t, serverOf(t, m, "heavy/h2").Admit)
-		assert.Equal(t, fence.ReasonPending, serverOf(t, m, "heavy/h1").Reason)
+		assert.Equal(guarantee.T(t), fence.ReasonPending, serverOf(t, m, "heavy/h1").Reason)
 		assert.True(t, serverOf(t, m, "fast/f1").Admit, "another interval leaves the evidence")
 		<-first
 		assert.Equal(t, 1600*ms+400*time.Microsecond, time.Since(s.began), "the newcomers, and nobody else")
@@ -160,15 +161,15 @@ func TestAHeldProbeOfARemovedTierIsDiscardedAndWaitedFor(t *testing.T) {
 
 		first := replace(t, m, mon, elsewhere())
 		time.Sleep(time.Second)
-		assert.Empty(t, s.of(101), "the old probe is out")
-		assert.Equal(t, fence.ReasonPending, serverOf(t, m, "heavy/h1").Reason)
+		assert.Empty(guarantee.T(t), s.of(101), "the old probe is out")
+		assert.Equal(guarantee.T(t), fence.ReasonPending, serverOf(t, m, "heavy/h1").Reason)
 		assert.True(t, serverOf(t, m, "heavy/h2").Admit, "its neighbours wait for nobody")
 		assert.False(t, closed(first))
 
 		close(release)
 		synctest.Wait()
 		mu.Lock()
-		assert.Equal(t, []string{fence.ReasonInvalidated, "identity_passed"}, []string{told["heavy/h1"][0].Verdict.Reason, told["heavy/h1"][0].Observed})
+		assert.Equal(guarantee.T(t), []string{fence.ReasonInvalidated, "identity_passed"}, []string{told["heavy/h1"][0].Verdict.Reason, told["heavy/h1"][0].Observed})
 		mu.Unlock()
 		<-first
 		assert.Equal(t, []time.Duration{2500 * ms}, s.of(101))
@@ -206,8 +207,8 @@ func TestManyReplacementsWhileAProbeIsHeld(t *testing.T) {
 		left := len(mon.watchers.leaving["heavy/h1"])
 		mon.watchers.mu.Unlock()
 		assert.LessOrEqual(t, left, 2, "those that never began are not remembered")
-		assert.Len(t, s.of(1), 1)
-		assert.Empty(t, s.of(101))
+		assert.Len(guarantee.T(t), s.of(1), 1)
+		assert.Empty(guarantee.T(t), s.of(101))
 		close(release)
 		<-first
 		assert.Equal(t, []time.Duration{100 * ms}, s.of(101))
@@ -228,7 +229,7 @@ func TestNoProbeOfTheOldAddressSpeaksForTheNewOne(t *testing.T) {
 		require.NoError(t, m.Replace(elsewhere()))
 		time.Sleep(2 * time.Second)
 		assert.Len(t, s.of(1), 1)
-		assert.Equal(t, fence.ReasonPending, serverOf(t, m, "heavy/h1").Reason)
+		assert.Equal(guarantee.T(t), fence.ReasonPending, serverOf(t, m, "heavy/h1").Reason)
 		assert.True(t, mon.ProbeNow(t.Context(), "heavy/h1").Ready)
 		assert.Len(t, s.of(101), 1, "who asks by name gets the present one")
 		<-mon.Follow()

@@ -94,7 +94,10 @@ type state struct {
 	gate      gate
 	suspended atomic.Int32 // > 0: the monitor leaves it alone
 	elsewhere atomic.Bool  // HAProxy sends to another address than the probes
+	shut      atomic.Bool  // no HAProxy sends there, by its administration or weight
 	sight     atomic.Pointer[sight]
+	settled   atomic.Int32              // the weight in percent that HAProxy was last seen to have taken; 0 for none
+	byHand    atomic.Bool               // HAProxy has another weight, which nobody here has told it
 	ramp      atomic.Pointer[time.Time] // when its weight began to grow; nil where it never did
 }
 

@@ -47,9 +47,10 @@ func New(specs []Spec, now func() time.Time) (*Model, error) {
 
 // Spec returns the tier's description.
 func (m *Model) Spec(name string) (Spec, error) {
-	t := m.view.Load().tiers[name]
+	v := m.view.Load()
+	t := v.tiers[name]
 	if t == nil {
-		return Spec{}, fmt.Errorf("%w %q", ErrUnknownTier, name)
+		return Spec{}, v.unknownTier(name)
 	}
 	return t.spec, nil
 }
@@ -82,7 +83,7 @@ func (m *Model) MemberAt(name string) netip.AddrPort {
 func (v *view) covered(target Target) ([]ServerSpec, error) {
 	t := v.tiers[target.Tier]
 	if t == nil {
-		return nil, fmt.Errorf("%w %q", ErrUnknownTier, target.Tier)
+		return nil, v.unknownTier(target.Tier)
 	}
 	var found []ServerSpec
 	for _, s := range t.servers {
@@ -91,7 +92,7 @@ func (v *view) covered(target Target) ([]ServerSpec, error) {
 		}
 	}
 	if found == nil && (target.Server != "" || t.spec.Members == nil) {
-		return nil, fmt.Errorf("%w %q in tier %q", ErrUnknownServer, target.Server, target.Tier)
+		return nil, v.unknownServer(target)
 	}
 	return found, nil
 }
@@ -131,6 +132,15 @@ func (m *Model) Open(target Target, gen fence.Generation) error {
 func (m *Model) SetElsewhere(name string, elsewhere bool) {
 	if s := m.view.Load().servers[name]; s != nil {
 		s.elsewhere.Store(elsewhere)
+	}
+}
+
+// SetShut says whether no HAProxy would send a request to a server, by its admin state
+// or its weight there. Such a server does not count for its tier. What HAProxy's checks
+// make of the server is no part of it: they hear it from here.
+func (m *Model) SetShut(name string, shut bool) {
+	if s := m.view.Load().servers[name]; s != nil {
+		s.shut.Store(shut)
 	}
 }
 

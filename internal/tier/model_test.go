@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tier-agent/internal/fence"
+	"tier-agent/test/guarantee"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -63,7 +64,7 @@ func tierOf(t testing.TB, m *Model, name string) Answer {
 func TestServerNeedsOpenGatesAndFreshEvidence(t *testing.T) {
 	m := newModel(t)
 	a := serverOf(t, m, "heavy/h1")
-	assert.False(t, a.Admit)
+	assert.False(guarantee.T(t), a.Admit)
 	assert.Equal(t, fence.ReasonPending, a.Reason)
 
 	m.set("heavy/h1", "heavy/h2")
@@ -75,7 +76,7 @@ func TestServerNeedsOpenGatesAndFreshEvidence(t *testing.T) {
 	_, err := m.Close(heavy1, Closure{Reason: "disk"})
 	require.NoError(t, err)
 	a = serverOf(t, m, "heavy/h1")
-	assert.False(t, a.Admit)
+	assert.False(guarantee.T(t), a.Admit)
 	assert.True(t, a.Quiesced)
 	assert.True(t, a.Ready, "what the evidence says is not lost")
 	assert.Equal(t, ReasonQuiesced, a.Reason)
@@ -83,7 +84,7 @@ func TestServerNeedsOpenGatesAndFreshEvidence(t *testing.T) {
 
 	_, err = m.Close(heavy, Closure{Reason: "swap"})
 	require.NoError(t, err)
-	assert.False(t, serverOf(t, m, "heavy/h2").Admit, "a closed tier closes every server")
+	assert.False(guarantee.T(t), serverOf(t, m, "heavy/h2").Admit, "a closed tier closes every server")
 	_, known := m.Server([]byte("heavy/none"))
 	assert.False(t, known)
 }
@@ -92,7 +93,7 @@ func TestTierNeedsMinReadyServers(t *testing.T) {
 	m := newModel(t)
 	m.set("heavy/h1")
 	a := tierOf(t, m, "heavy")
-	assert.False(t, a.Admit)
+	assert.False(guarantee.T(t), a.Admit)
 	assert.Equal(t, fence.ReasonPending, a.Reason)
 
 	m.set("heavy/h3")
@@ -101,7 +102,7 @@ func TestTierNeedsMinReadyServers(t *testing.T) {
 	_, err := m.Close(heavy1, Closure{Reason: "disk"})
 	require.NoError(t, err)
 	a = tierOf(t, m, "heavy")
-	assert.False(t, a.Admit, "a quiesced server does not count")
+	assert.False(guarantee.T(t), a.Admit, "a quiesced server does not count")
 	assert.Equal(t, ReasonTooFew, a.Reason, "the tier itself is open")
 	_, known := m.Tier([]byte("none"))
 	assert.False(t, known)
@@ -128,7 +129,7 @@ func TestWholeIsRefusedWhileOneServerIsQuiesced(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, tierOf(t, m, "heavy").Admit)
 	a = wholeOf()
-	assert.False(t, a.Admit)
+	assert.False(guarantee.T(t), a.Admit)
 	assert.Equal(t, ReasonQuiesced, a.Reason)
 
 	_, known := m.Whole([]byte("heavy/h1"))
@@ -167,10 +168,10 @@ func TestOpenNeedsTheGenerationThatWasVerified(t *testing.T) {
 	_, err = m.Invalidate(heavy)
 	require.NoError(t, err)
 
-	assert.ErrorIs(t, m.Open(heavy, verified), ErrGenerationMoved)
+	assert.ErrorIs(guarantee.T(t), m.Open(heavy, verified), ErrGenerationMoved)
 	closed, err := m.Closed(heavy)
 	require.NoError(t, err)
-	assert.NotNil(t, closed)
+	assert.NotNil(guarantee.T(t), closed)
 
 	now, err := m.Generation(heavy)
 	require.NoError(t, err)
@@ -197,7 +198,7 @@ func TestInvalidateReachesWhatItNames(t *testing.T) {
 				ready = append(ready, name)
 			}
 		}
-		assert.Equal(t, left, ready, "%v", target)
+		assert.Equal(guarantee.T(t), left, ready, "%v", target)
 	}
 }
 
@@ -220,7 +221,7 @@ func TestStatusShowsEvidenceBehindAClosedGate(t *testing.T) {
 	st := m.Status()
 	require.Len(t, st, 2)
 	assert.Equal(t, "swap", st[0].Closure.Reason)
-	assert.Zero(t, st[0].Serving)
+	assert.Zero(guarantee.T(t), st[0].Serving)
 	assert.Equal(t, "identity_passed", st[0].Servers[0].Evidence)
 	assert.Equal(t, ReasonQuiesced, st[0].Servers[0].Answer.Reason)
 	assert.Equal(t, 1, st[1].Serving)

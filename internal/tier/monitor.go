@@ -198,6 +198,7 @@ func (m *Monitor) probe(ctx context.Context, s *server, k kind, t *fence.Ticket,
 	v := m.model.fence.Complete(t, s.observation(r))
 	if v.HasEvidence() {
 		m.model.agree(s.tier)
+		m.model.reweigh(s)
 		if !k.exercise {
 			s.saw(stateOf(r.Ready, r.Reason, false), v)
 		}
@@ -211,7 +212,7 @@ func (m *Monitor) probe(ctx context.Context, s *server, k kind, t *fence.Ticket,
 }
 
 func (s *server) observation(r probe.Result) fence.Observation {
-	obs := fence.Observation{Ready: r.Ready, Reason: r.Reason, Metadata: r.Metadata}
+	obs := fence.Observation{Ready: r.Ready, Reason: r.Reason, Metadata: r.Metadata, Judged: !r.Ready && s.judged(r.Reason)}
 	if field := s.tier.spec.Instance; field != "" {
 		obs.Instance = r.Metadata[field]
 	}

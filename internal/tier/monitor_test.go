@@ -14,6 +14,7 @@ import (
 
 	"tier-agent/internal/fence"
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // proberFunc is a prober of the test's own; the real one needs real sockets,
@@ -90,7 +91,7 @@ func TestG5_AWedgedMonitorLeavesNoStaleYes(t *testing.T) {
 		assert.True(t, serverOf(t, m, "fast/f1").Admit)
 		time.Sleep(5*time.Second + time.Millisecond)
 		a := serverOf(t, m, "fast/f1")
-		assert.False(t, a.Admit)
+		assert.False(guarantee.T(t), a.Admit)
 		assert.Equal(t, fence.ReasonStale, a.Reason)
 	})
 }
@@ -113,7 +114,7 @@ func TestR009_AHungServerDelaysNoOther(t *testing.T) {
 		defer stop()
 		defer close(release)
 		time.Sleep(20 * time.Second)
-		assert.False(t, serverOf(t, m, "heavy/h1").Admit)
+		assert.False(guarantee.T(t), serverOf(t, m, "heavy/h1").Admit)
 		for _, name := range []string{"heavy/h2", "heavy/h3", "fast/f1"} {
 			assert.True(t, serverOf(t, m, name).Admit, name)
 		}
@@ -141,9 +142,9 @@ func TestG1_AProbeHeldAcrossAnInvalidationIsDiscardedAndTold(t *testing.T) {
 		require.NoError(t, err)
 		release <- struct{}{}
 		p := <-told
-		assert.Equal(t, fence.ReasonInvalidated, p.Verdict.Reason)
+		assert.Equal(guarantee.T(t), fence.ReasonInvalidated, p.Verdict.Reason)
 		assert.Equal(t, "identity_passed", p.Observed)
-		assert.False(t, serverOf(t, m, "fast/f1").Admit)
+		assert.False(guarantee.T(t), serverOf(t, m, "fast/f1").Admit)
 
 		<-entered // the next one counts
 		release <- struct{}{}
@@ -198,7 +199,7 @@ func TestG9_ProbesThatTheEndCutsShortSayNothing(t *testing.T) {
 		synctest.Wait()
 		require.NotZero(t, m.fence.Outstanding("fast/f1"))
 		stop()
-		assert.True(t, serverOf(t, m, "fast/f1").Admit)
+		assert.True(guarantee.T(t), serverOf(t, m, "fast/f1").Admit)
 		assert.Zero(t, m.fence.Outstanding("fast/f1"))
 	})
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tier-agent/internal/fence"
+	"tier-agent/test/guarantee"
 )
 
 var heavy2 = Target{Tier: "heavy", Server: "heavy/h2"}
@@ -38,16 +41,17 @@ func settle(t testing.TB, h *Pause) (reason string, first bool) {
 func TestAPauseKeepsRequestsOutAndChecksUp(t *testing.T) {
 	for name, target := range map[string]Target{"the tier": heavy, "a server": heavy2} {
 		t.Run(name, func(t *testing.T) {
+			g := guarantee.T(t)
 			m := newModel(t)
 			m.set("heavy/h1", "heavy/h2")
 			h := paused(t, m, target, "swap")
 			a := serverOf(t, m, "heavy/h2")
-			assert.Equal(t, "no up", both(a))
+			assert.Equal(g, "no up", both(a))
 			assert.True(t, a.Quiesced)
 			assert.Equal(t, ReasonQuiesced, a.Reason)
-			assert.Equal(t, "no up", both(serverOf(t, m, "heavy/h2")))
+			assert.Equal(g, "no up", both(serverOf(t, m, "heavy/h2")))
 			whole := tierOf(t, m, "heavy")
-			assert.Equal(t, "no up", both(whole))
+			assert.Equal(g, "no up", both(whole))
 			assert.True(t, whole.Ready, "or agent-check, which asks for it, would say down")
 			closed, err := m.Closed(target)
 			require.NoError(t, err)
@@ -56,19 +60,19 @@ func TestAPauseKeepsRequestsOutAndChecksUp(t *testing.T) {
 			require.NoError(t, m.Replace(moved()))
 			require.NoError(t, m.Replace(specs()))
 			m.set("heavy/h1", "heavy/h2")
-			assert.Equal(t, "no up", both(serverOf(t, m, "heavy/h2")), "it stays through a replacement, and no longer than the evidence")
+			assert.Equal(g, "no up", both(serverOf(t, m, "heavy/h2")), "it stays through a replacement, and no longer than the evidence")
 			_, err = m.Invalidate(heavy)
 			require.NoError(t, err)
-			assert.Equal(t, "no down", both(serverOf(t, m, "heavy/h2")))
+			assert.Equal(g, "no down", both(serverOf(t, m, "heavy/h2")))
 			m.set("heavy/h1", "heavy/h2")
 
 			reason, first := settle(t, h)
 			assert.Equal(t, "swap", reason)
 			assert.True(t, first)
-			assert.Equal(t, "no down", both(serverOf(t, m, "heavy/h2")))
-			assert.Equal(t, "no down", both(tierOf(t, m, "heavy")))
+			assert.Equal(g, "no down", both(serverOf(t, m, "heavy/h2")))
+			assert.Equal(g, "no down", both(tierOf(t, m, "heavy")))
 			h.Release()
-			assert.Equal(t, "no down", both(serverOf(t, m, "heavy/h2")), "what is settled is not released")
+			assert.Equal(g, "no down", both(serverOf(t, m, "heavy/h2")), "what is settled is not released")
 		})
 	}
 }
@@ -83,19 +87,19 @@ func TestAReleasedPauseLeavesTheGateAsItWasFound(t *testing.T) {
 	h.Release()
 	again := paused(t, m, heavy, "again")
 	h.Release()
-	assert.Equal(t, "no up", both(tierOf(t, m, "heavy")), "a pause that has ended ends no other")
+	assert.Equal(guarantee.T(t), "no up", both(tierOf(t, m, "heavy")), "a pause that has ended ends no other")
 	again.Release()
 
 	_, err := m.Close(heavy, Closure{Reason: "restored"})
 	require.NoError(t, err)
 	h = paused(t, m, heavy, "swap")
 	assert.True(t, h.Settled())
-	assert.Equal(t, "no down", both(serverOf(t, m, "heavy/h1")), "a closure that stands is not softened")
+	assert.Equal(guarantee.T(t), "no down", both(serverOf(t, m, "heavy/h1")), "a closure that stands is not softened")
 	reason, first := settle(t, h)
 	assert.Equal(t, "restored", reason)
 	assert.False(t, first)
 	h.Release()
-	assert.Equal(t, "no down", both(serverOf(t, m, "heavy/h1")))
+	assert.Equal(guarantee.T(t), "no down", both(serverOf(t, m, "heavy/h1")))
 
 	_, err = m.Pause(Target{Tier: "none"}, Closure{})
 	require.ErrorIs(t, err, ErrUnknownTier)
@@ -109,9 +113,44 @@ func TestAPauseOfATierThatShowsItsHealth(t *testing.T) {
 	require.NoError(t, m.Replace(shows))
 	m.set("fast/f1")
 	h := paused(t, m, Target{Tier: "fast"}, "swap")
-	assert.Equal(t, "no up", both(serverOf(t, m, "fast/f1")))
+	assert.Equal(guarantee.T(t), "no up", both(serverOf(t, m, "fast/f1")))
 	settle(t, h)
-	assert.Equal(t, "no up", both(serverOf(t, m, "fast/f1")))
+	assert.Equal(guarantee.T(t), "no up", both(serverOf(t, m, "fast/f1")))
+}
+
+// What an invalidation has voided says nothing against an engine: until the next probe
+// such a tier shows what the last one saw.
+//
+// Control: with Ready alone in server, the server was down until the next probe after the
+// quiesce's own invalidation.
+func TestAnInvalidationDoesNotChangeTheLooksOfAQuiescedServer(t *testing.T) {
+	shows := specs()
+	shows[1].QuiescedHealth = true
+	m := newModel(t)
+	require.NoError(t, m.Replace(shows))
+	fast := Target{Tier: "fast"}
+	_, err := m.Close(fast, Closure{Reason: "swap"})
+	require.NoError(t, err)
+	server := m.view.Load().servers["fast/f1"]
+	see := func(ready bool, want string) {
+		t.Helper()
+		state := StateUnreachable
+		if ready {
+			state = StateReady
+		}
+		obs := fence.Observation{Ready: ready, Reason: "health_passed", Judged: true}
+		server.saw(state, m.fence.ProbeNow("fast/f1", func(*fence.Ticket) fence.Observation { return obs }))
+		assert.Equal(t, want, both(serverOf(t, m, "fast/f1")), "by the probe")
+		_, err := m.Invalidate(fast)
+		require.NoError(t, err)
+		assert.Equal(t, want, both(serverOf(t, m, "fast/f1")), "after the invalidation")
+	}
+	assert.Equal(t, "no down", both(serverOf(t, m, "fast/f1")), "never probed")
+	see(true, "no up")
+	see(false, "no down")
+	see(true, "no up")
+	server.elsewhere.Store(true)
+	assert.Equal(t, "no down", both(serverOf(t, m, "fast/f1")), "HAProxy sends elsewhere")
 }
 
 // An opening that comes in between does not make a settled gate of an open one.
@@ -123,7 +162,7 @@ func TestSettleClosesWhateverHasBecomeOfThePause(t *testing.T) {
 	require.NoError(t, m.Open(heavy, gen))
 	_, first := settle(t, h)
 	assert.True(t, first)
-	assert.True(t, tierOf(t, m, "heavy").Quiesced)
+	assert.True(guarantee.T(t), tierOf(t, m, "heavy").Quiesced)
 
 	other := paused(t, m, Target{Tier: "fast"}, "swap")
 	require.NoError(t, m.Replace(without("fast")))
@@ -131,7 +170,7 @@ func TestSettleClosesWhateverHasBecomeOfThePause(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownTier)
 	require.NoError(t, m.Replace(specs()))
 	settle(t, other)
-	assert.True(t, tierOf(t, m, "fast").Quiesced, "of its next life")
+	assert.True(guarantee.T(t), tierOf(t, m, "fast").Quiesced, "of its next life")
 }
 
 // The gate against a list of who pauses it.
@@ -181,7 +220,7 @@ func TestGateProperty(t *testing.T) {
 				if len(by) == 0 {
 					assert.Nil(rt, g.closed())
 				} else {
-					assert.Same(rt, by[0], g.closed())
+					assert.Same(guarantee.T(rt), by[0], g.closed())
 				}
 			},
 		})
@@ -199,6 +238,6 @@ func TestWhoeverReleasesMeanwhileASettledGateStaysSo(t *testing.T) {
 		wg.Go(func() { g.release(one) })
 		wg.Go(func() { g.close(other) })
 		wg.Wait()
-		require.True(t, g.settled())
+		require.True(guarantee.T(t), g.settled())
 	}
 }

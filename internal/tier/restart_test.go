@@ -15,6 +15,7 @@ import (
 
 	"tier-agent/internal/fence"
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // instances is fast with an engine that names its instance.
@@ -67,7 +68,7 @@ func TestARestartedEngineIsProbedAgainAtOnce(t *testing.T) {
 		boot.Store(1)
 		time.Sleep(1050 * time.Millisecond) // the first probe of it has ended, 1.1 s after the start
 		synctest.Wait()
-		assert.Equal(t, fence.ReasonPending, serverOf(t, m, "fast/f1").Reason)
+		assert.Equal(guarantee.T(t), fence.ReasonPending, serverOf(t, m, "fast/f1").Reason)
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		assert.True(t, serverOf(t, m, "fast/f1").Admit)
@@ -76,7 +77,7 @@ func TestARestartedEngineIsProbedAgainAtOnce(t *testing.T) {
 		told := l.since(1)
 		require.Len(t, told, 2)
 		assert.True(t, told[0].Verdict.Restarted)
-		assert.Equal(t, fence.ReasonInvalidated, told[0].Verdict.Reason)
+		assert.Equal(guarantee.T(t), fence.ReasonInvalidated, told[0].Verdict.Reason)
 		assert.Equal(t, probe.MetadataPassed, told[0].Observed)
 		assert.True(t, told[1].Verdict.Ready)
 		time.Sleep(5 * time.Second)
@@ -111,7 +112,7 @@ func TestARestartWithAProbeInFlight(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		v := <-old
-		assert.False(t, v.Ready)
+		assert.False(guarantee.T(t), v.Ready)
 		assert.Equal(t, fence.ReasonInvalidated, v.Reason)
 		assert.Equal(t, "1", m.Status()[0].Servers[0].Metadata["boot.id"])
 	})
@@ -129,7 +130,7 @@ func TestEnginesThatTakeTurns(t *testing.T) {
 		<-mon.FirstRound()
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
-		assert.False(t, serverOf(t, m, "fast/f1").Admit)
+		assert.False(guarantee.T(t), serverOf(t, m, "fast/f1").Admit)
 		assert.EqualValues(t, 1+2*10, n.Load())
 	})
 }
@@ -172,7 +173,7 @@ func TestChangedFollowsWhatStands(t *testing.T) {
 			if outcomes[n.Add(1)-1] {
 				return passing(ctx, target)
 			}
-			return probe.Result{Reason: "health_http_503"}
+			return probe.Result{Reason: probe.Timeout}
 		}), nil, slog.New(slog.DiscardHandler))
 		mon.Changed = func() {
 			st := m.Status()[0].Servers[0]
@@ -184,13 +185,13 @@ func TestChangedFollowsWhatStands(t *testing.T) {
 		time.Sleep(11*time.Second + time.Millisecond)
 		cancel()
 		require.NoError(t, <-done)
-		assert.Equal(t, []string{"1 identity_passed", "9 health_http_503", "10 probe_rising", "11 identity_passed"}, stands)
+		assert.Equal(t, []string{"1 identity_passed", "9 probe_timeout", "10 probe_rising", "11 identity_passed"}, stands)
 	})
 }
 
 func TestStatusCountsWhatIsAgainst(t *testing.T) {
 	o := operate(t, func(s *Spec) { s.Fall = 3 })
-	o.saw(probe.IdentityPassed, "health_http_503", "health_http_503")
+	o.saw(probe.IdentityPassed, probe.Timeout, "health_transport_reset")
 	st := o.m.Status()[0].Servers[0]
 	assert.Equal(t, probe.IdentityPassed, st.Evidence)
 	assert.Equal(t, 2, st.Against)

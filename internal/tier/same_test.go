@@ -12,6 +12,7 @@ import (
 
 	"tier-agent/internal/fence"
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // alike is a tier of so many servers which must have the same digest.
@@ -67,14 +68,14 @@ func (l *sameLab) admitted(servers int) (names []string) {
 func TestTheOddOneOutIsRefused(t *testing.T) {
 	l := alike(t, 3)
 	l.seen(map[string]string{"h1": "a", "h2": "a", "h3": "b"})
-	assert.Equal(t, []string{"h1", "h2"}, l.admitted(3))
+	assert.Equal(guarantee.T(t), []string{"h1", "h2"}, l.admitted(3))
 	l.saw("h3", "a")
 	assert.Equal(t, []string{"h1", "h2", "h3"}, l.admitted(3))
 	// One after the other, until the new ones are more.
 	l.saw("h1", "b")
-	assert.Equal(t, []string{"h2", "h3"}, l.admitted(3))
+	assert.Equal(guarantee.T(t), []string{"h2", "h3"}, l.admitted(3))
 	l.saw("h2", "b")
-	assert.Equal(t, []string{"h1", "h2"}, l.admitted(3))
+	assert.Equal(guarantee.T(t), []string{"h1", "h2"}, l.admitted(3))
 }
 
 // Control: with the first one's value settled before the others were probed, h1 was
@@ -82,15 +83,15 @@ func TestTheOddOneOutIsRefused(t *testing.T) {
 func TestATieRefusesAllNewcomers(t *testing.T) {
 	l := alike(t, 2)
 	l.saw("h1", "a")
-	assert.Empty(t, l.admitted(2), "h2 may have another")
+	assert.Empty(guarantee.T(t), l.admitted(2), "h2 may have another")
 	l.saw("h2", "b")
-	assert.Empty(t, l.admitted(2), "nobody was there before")
+	assert.Empty(guarantee.T(t), l.admitted(2), "nobody was there before")
 	l.saw("h2", "a")
 	assert.Equal(t, []string{"h1", "h2"}, l.admitted(2))
 	l.saw("h2", "b")
-	assert.Equal(t, []string{"h1"}, l.admitted(2), "who was there stays")
+	assert.Equal(guarantee.T(t), []string{"h1"}, l.admitted(2), "who was there stays")
 	l.saw("h1", "")
-	assert.Equal(t, []string{"h2"}, l.admitted(2), "and has no say when it has failed")
+	assert.Equal(guarantee.T(t), []string{"h2"}, l.admitted(2), "and has no say when it has failed")
 }
 
 // Servers that are closed are exchanged behind the others' back.
@@ -105,7 +106,7 @@ func TestClosedServersHaveNoSay(t *testing.T) {
 		require.NoError(t, err)
 	}
 	l.seen(map[string]string{"h1": "b", "h2": "b"})
-	assert.Equal(t, []string{"h3"}, l.admitted(3))
+	assert.Equal(guarantee.T(t), []string{"h3"}, l.admitted(3))
 	// A whole tier that is closed goes over to what its servers have then.
 	_, err := l.m.Close(Target{Tier: "heavy"}, Closure{Reason: "swap"})
 	require.NoError(t, err)

@@ -6,9 +6,9 @@ import (
 	"tier-agent/internal/fence"
 )
 
-// sight is what the newest probe that counted saw of a server. It is for people,
-// and for whoever looks for failures that came together: nothing is admitted by
-// it. Once published it is not changed.
+// sight is what the newest probe that counted saw of a server, over invalidations. It is
+// for people, for whoever looks for failures that came together, and for the looks of a
+// quiesced server in HAProxy: nothing is admitted by it. Once published it is not changed.
 type sight struct {
 	state State
 	since time.Time // when the first probe began that saw no other state
@@ -32,4 +32,10 @@ func (s *state) saw(seen State, v fence.Verdict) {
 			return
 		}
 	}
+}
+
+// looksReady reports whether that was ready.
+func (s *state) looksReady() bool {
+	seen := s.sight.Load()
+	return seen != nil && seen.state == StateReady
 }

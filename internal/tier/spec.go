@@ -37,7 +37,8 @@ type Spec struct {
 	Jitter   float64       // the interval is shortened by up to this fraction, never lengthened
 	MaxAge   time.Duration // of evidence, from the start of its probe
 
-	// Rise, Fall and StartWindow are those of fence.Member.
+	// Rise, Fall and StartWindow are those of fence.Member. Fall counts probes that had
+	// no answer: a timeout, or a failed connection.
 	Rise, Fall  int
 	StartWindow time.Duration
 	// Ramp is how long a server's weight takes, after a readmit, to grow to the

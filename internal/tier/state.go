@@ -71,6 +71,14 @@ func (s State) With(draining, held bool) State {
 	return s
 }
 
+// judged reports whether a failed probe brought an answer that could be judged, or what
+// says as much: where an exercise has proved an engine, a port that nobody listens on is
+// the end of the process that it was proved of.
+func (s *server) judged(reason string) bool {
+	_, class, transport := strings.Cut(reason, "_transport_")
+	return reason != probe.Timeout && !transport || s.exercise != "" && class == "refused"
+}
+
 // stateOf is that of an open server. A reason of a step that is not known here
 // counts as an answer, unless it says by its name that there was none.
 func stateOf(ready bool, reason string, starting bool) State {

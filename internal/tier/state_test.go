@@ -166,3 +166,20 @@ func TestAStateAllocatesNothing(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(100, func() { o.m.Server(name) }))
 	}
 }
+
+// fall forgives no answer that was wrong. Where an engine has been exercised, a port that
+// nobody listens on says that the process has ended.
+//
+// Negative control: without the look at the exercise in judged, what came back after one
+// refused probe was ready by the exercise of its predecessor.
+func TestWhatCountsAsAWrongAnswer(t *testing.T) {
+	plain, exercised := &server{}, &server{exercise: "fast/f1 exercise"}
+	for _, reason := range append(probe.Reasons(), ReasonFailed) {
+		if strings.HasSuffix(reason, "_passed") {
+			continue
+		}
+		silent := reason == probe.Timeout || strings.Contains(reason, "_transport_")
+		assert.Equal(t, !silent, plain.judged(reason), reason)
+		assert.Equal(t, !silent || strings.HasSuffix(reason, "_refused"), exercised.judged(reason), reason)
+	}
+}

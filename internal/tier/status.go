@@ -39,6 +39,21 @@ type ServerStatus struct {
 	Probing  int      // probes that have not ended, fenced ones included
 }
 
+// StatusOf returns one tier, looked up as in Tier.
+func (m *Model) StatusOf(name []byte) (Status, bool) {
+	for {
+		v := m.view.Load()
+		t := v.tiers[string(name)]
+		if t == nil {
+			return Status{}, false
+		}
+		if st := m.statusOf(t); m.view.Load() == v {
+			m.activated(t, st.Answer)
+			return st, true
+		}
+	}
+}
+
 // Status returns every tier in the configuration's order, judged now.
 func (m *Model) Status() []Status {
 	for {
@@ -55,26 +70,30 @@ func (m *Model) Status() []Status {
 func (m *Model) status(v *view) []Status {
 	all := make([]Status, 0, len(v.order))
 	for _, t := range v.order {
-		st := Status{
-			Name: t.spec.Name, Needed: t.needed(), Answer: m.tier(t), Closure: t.gate.closed(), MinReady: t.spec.MinReady,
-			Members: t.spec.Members,
-		}
-		for _, s := range t.servers {
-			one, v := m.server(s)
-			if one.Admit {
-				st.Serving++
-			}
-			ss := ServerStatus{
-				Backend: s.spec.Backend, Name: s.spec.Name, Address: s.spec.Address, Answer: one,
-				Evidence: v.Reason, Against: v.Against, Metadata: v.Metadata,
-				Closure: s.gate.closed(), Probing: m.fence.Outstanding(s.name),
-			}
-			if seen := s.sight.Load(); seen != nil && v.HasEvidence() {
-				ss.Seen, ss.Since = seen.state, seen.since
-			}
-			st.Servers = append(st.Servers, ss)
-		}
-		all = append(all, st)
+		all = append(all, m.statusOf(t))
 	}
 	return all
+}
+
+func (m *Model) statusOf(t *tier) Status {
+	st := Status{
+		Name: t.spec.Name, Needed: t.needed(), Answer: m.tier(t), Closure: t.gate.closed(), MinReady: t.spec.MinReady,
+		Members: t.spec.Members,
+	}
+	for _, s := range t.servers {
+		one, v := m.server(s)
+		if one.Admit {
+			st.Serving++
+		}
+		ss := ServerStatus{
+			Backend: s.spec.Backend, Name: s.spec.Name, Address: s.spec.Address, Answer: one,
+			Evidence: v.Reason, Against: v.Against, Metadata: v.Metadata,
+			Closure: s.gate.closed(), Probing: m.fence.Outstanding(s.name),
+		}
+		if seen := s.sight.Load(); seen != nil && v.HasEvidence() {
+			ss.Seen, ss.Since = seen.state, seen.since
+		}
+		st.Servers = append(st.Servers, ss)
+	}
+	return st
 }

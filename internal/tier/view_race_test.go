@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/probe"
+	"tier-agent/test/guarantee"
 )
 
 // at is a configuration in which the engine of heavy/h1 has this number, and
@@ -77,7 +78,7 @@ func TestStress_NoReaderSeesTheOldAddressAfterAReplacement(t *testing.T) {
 	}
 	fresh := func(floor int64, ready bool, reason string) {
 		if n := engine(reason); ready && n >= 0 && n < floor {
-			t.Errorf("engine %d is told after the replacement to %d", n, floor)
+			guarantee.T(t).Errorf("engine %d is told after the replacement to %d", n, floor)
 		}
 	}
 	spawn(func() {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/fence"
+	"tier-agent/test/guarantee"
 )
 
 // moved is a configuration in which heavy/h2 has another address.
@@ -46,8 +47,8 @@ func TestReplaceKeepsTheEvidenceOfWhatStays(t *testing.T) {
 	assert.Equal(t, before.Generation, a.Generation)
 	assert.Equal(t, 70, a.Weight, "what is not about the evidence is new")
 	assert.True(t, serverOf(t, m, "fast/f1").Admit)
-	assert.Equal(t, fence.ReasonPending, serverOf(t, m, "heavy/h2").Reason, "another address has no evidence")
-	assert.Equal(t, fence.ReasonInvalidated, m.fence.Complete(out, fence.Observation{Ready: true}).Reason)
+	assert.Equal(guarantee.T(t), fence.ReasonPending, serverOf(t, m, "heavy/h2").Reason, "another address has no evidence")
+	assert.Equal(guarantee.T(t), fence.ReasonInvalidated, m.fence.Complete(out, fence.Observation{Ready: true}).Reason)
 }
 
 // What is quiesced stays so while its address is edited: that is how a tier is
@@ -69,17 +70,17 @@ func TestReplaceKeepsGatesAndSuspensionsOfNamesThatStay(t *testing.T) {
 	for _, target := range []Target{heavy, heavy2, {Tier: "fast"}} {
 		closed, err := m.Closed(target)
 		require.NoError(t, err)
-		assert.NotNil(t, closed, "%s", target)
+		assert.NotNil(guarantee.T(t), closed, "%s", target)
 	}
 	h2 := m.view.Load().servers["heavy/h2"]
 	assert.EqualValues(t, 1, h2.suspended.Load())
-	assert.True(t, h2.elsewhere.Load())
+	assert.True(guarantee.T(t), h2.elsewhere.Load())
 	resume()
 	assert.Zero(t, h2.suspended.Load(), "a suspension from before ends as it would have")
 	gen, err := m.Generation(heavy)
 	require.NoError(t, err)
 	require.NoError(t, m.Open(heavy, gen))
-	assert.Equal(t, ReasonQuiesced, serverOf(t, m, "heavy/h2").Reason, "its own gate is its own still")
+	assert.Equal(guarantee.T(t), ReasonQuiesced, serverOf(t, m, "heavy/h2").Reason, "its own gate is its own still")
 }
 
 // Control: with the fence's Replace left to the first view alone, the tier that
@@ -112,7 +113,7 @@ func TestATierThatComesBackInheritsNothing(t *testing.T) {
 	h1 := m.view.Load().servers["heavy/h1"]
 	assert.Zero(t, h1.suspended.Load(), "a suspension of its former life")
 	a := serverOf(t, m, "heavy/h1")
-	assert.Equal(t, fence.ReasonPending, a.Reason)
+	assert.Equal(guarantee.T(t), fence.ReasonPending, a.Reason)
 	assert.False(t, a.Quiesced)
 	after, err := m.Generation(heavy)
 	require.NoError(t, err)
@@ -131,7 +132,7 @@ func TestAServerThatChangesItsTierIsAnother(t *testing.T) {
 	next[0].Servers = next[0].Servers[1:]
 	require.NoError(t, m.Replace(next))
 	a := serverOf(t, m, "heavy/h1")
-	assert.False(t, a.Ready)
+	assert.False(guarantee.T(t), a.Ready)
 	assert.False(t, a.Quiesced)
 	_, err = m.Closed(heavy1)
 	require.ErrorIs(t, err, ErrUnknownServer)

@@ -13,8 +13,9 @@ import (
 // the base weight of 100 that the reference wiring has, HAProxy makes a whole
 // number of it, and 0 would take no traffic at all.
 const (
-	minWeight = 1
-	maxWeight = 100
+	minWeight  = 1
+	maxWeight  = 100
+	fullWeight = 100
 )
 
 // StartRamp lets the weight of the target's servers grow from now on, over
@@ -28,6 +29,7 @@ func (m *Model) StartRamp(target Target) error {
 	for _, s := range v.tiers[target.Tier].servers {
 		if target.Server == "" || target.Server == s.name {
 			s.ramp.Store(&now)
+			s.settled.Store(0)
 		}
 	}
 	return nil
@@ -58,4 +60,53 @@ func measured(text string, fixed int) int {
 		return fixed
 	}
 	return int(min(max(math.Round(f), minWeight), maxWeight))
+}
+
+// weighted reports whether this side has a say in the server's weight at all.
+func (s *server) weighted() bool {
+	spec := s.tier.spec
+	return s.spec.Weight != fullWeight || spec.WeightField != "" || spec.Ramp > 0
+}
+
+// tells reports whether HAProxy is to be told the weight: until it has taken it, and not
+// where somebody has set another one since. A weight that is told steadily would undo
+// what an operator sets, at the next poll.
+func (s *server) tells(weight int) bool {
+	settled := int(s.settled.Load())
+	if settled == 0 && !s.weighted() {
+		settled = fullWeight // as HAProxy starts
+	}
+	return s.tier.spec.AgentWords || !s.byHand.Load() && settled != weight
+}
+
+// SeeWeight says what weight the HAProxies were seen to have for a server: has reports
+// whether that is so much percent of the configured one on each of them; restarted, that
+// one of them began anew since the last time, with the weight of its configuration. One
+// that differs although HAProxy had taken the weight before was set by hand.
+func (m *Model) SeeWeight(name string, restarted bool, has func(percent int) bool) {
+	s := m.view.Load().servers[name]
+	if s == nil {
+		return
+	}
+	if restarted {
+		s.settled.Store(0)
+		s.byHand.Store(false)
+	}
+	switch weight := m.weight(s, m.evidence(s)); {
+	case has(weight):
+		s.settled.Store(int32(weight))
+		s.byHand.Store(false)
+	case s.tells(weight):
+		s.settled.Store(0)
+	default:
+		s.byHand.Store(true)
+	}
+}
+
+// reweigh notes that a server has another weight now than HAProxy has taken, also where
+// it changes back before anybody has looked.
+func (m *Model) reweigh(s *server) {
+	if s.tells(m.weight(s, m.evidence(s))) {
+		s.settled.Store(0)
+	}
 }

@@ -68,3 +68,56 @@ func TestRampOfAMeasuredWeight(t *testing.T) {
 	now = now.Add(5 * time.Second)
 	assert.Equal(t, 20, serverOf(t, m, "heavy/h1").Weight)
 }
+
+// A weight is told until HAProxy has it, and what somebody sets there stays.
+//
+// Controls: without byHand in tells, what was set by hand was told over; without the reset
+// at a restart, the weight of the configuration counted as set by hand; without settled
+// reset by StartRamp and reweigh, so did the last weight of a ramp.
+func TestAWeightThatSomebodySetsInHAProxyStays(t *testing.T) {
+	now := time.Now()
+	m, err := New([]Spec{
+		{Name: "heavy", MinReady: 1, Interval: time.Second, MaxAge: time.Hour, Servers: []ServerSpec{{Backend: "heavy", Name: "h1", Weight: 100}, {Backend: "heavy", Name: "h2", Weight: 50}}},
+		{Name: "light", MinReady: 1, Interval: time.Second, MaxAge: time.Hour, Ramp: time.Minute, Servers: []ServerSpec{{Backend: "light", Name: "l1", Weight: 100}}},
+	}, func() time.Time { return now })
+	require.NoError(t, err)
+	has := func(percent int) func(int) bool { return func(p int) bool { return p == percent } }
+	told := func(name string) any {
+		a, _ := m.Server([]byte(name))
+		switch {
+		case a.WeightByHand:
+			return "by hand"
+		case a.TellWeight:
+			return a.Weight
+		}
+		return "-"
+	}
+	const plain, half, ramped = "heavy/h1", "heavy/h2", "light/l1"
+	assert.Equal(t, []any{"-", 50, 100}, []any{told(plain), told(half), told(ramped)}, "nothing is known of HAProxy yet")
+
+	m.SeeWeight(plain, false, has(100))
+	m.SeeWeight(half, false, has(100))
+	assert.Equal(t, []any{"-", 50}, []any{told(plain), told(half)}, "not yet taken")
+	m.SeeWeight(half, false, has(50))
+	assert.Equal(t, "-", told(half))
+	for _, name := range []string{plain, half} {
+		m.SeeWeight(name, false, has(10))
+		assert.Equal(t, "by hand", told(name))
+		m.SeeWeight(name, false, has(10))
+		assert.Equal(t, "by hand", told(name), "and it stays so")
+	}
+	m.SeeWeight(half, false, has(50))
+	assert.Equal(t, "-", told(half), "put back")
+	m.SeeWeight(half, true, has(100))
+	assert.Equal(t, 50, told(half), "another process, with the weight of its configuration")
+
+	m.SeeWeight(ramped, false, has(100))
+	assert.Equal(t, "-", told(ramped))
+	require.NoError(t, m.StartRamp(Target{Tier: "light"}))
+	assert.Equal(t, 1, told(ramped))
+	now = now.Add(time.Hour)
+	m.SeeWeight(ramped, false, has(37))
+	assert.Equal(t, 100, told(ramped), "the end of the ramp, which HAProxy has not heard of yet")
+	m.SeeWeight(ramped, false, has(100))
+	assert.Equal(t, "-", told(ramped))
+}

@@ -68,6 +68,8 @@ func (alwaysUp) AgentState([]byte) (agentcheck.State, bool) {
 	return agentcheck.State{Ready: true, Weight: 100}, true
 }
 
+func (alwaysUp) Continues([]byte) bool { return false }
+
 func serveAgent() (addr string, stop func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -24,9 +24,17 @@ const (
 	Garbage        Fault = "garbage"         // bytes that are not HTTP
 	NoAnswer       Fault = "no-answer"       // the connection is closed without a byte
 	Reset          Fault = "reset"           // the connection is reset without a byte
+
+	// Of Chat and Completions alone, in an answer that is right otherwise.
+	Blank      Fault = "blank"       // the text is blanks
+	GaveUp     Fault = "gave-up"     // finish_reason is "error"
+	OtherModel Fault = "other-model" // "model" is another one
 )
 
-var faults = []Fault{"", Hang, Drip, EndlessHeaders, CutBody, HugeBody, Garbage, NoAnswer, Reset}
+var faults = []Fault{"", Hang, Drip, EndlessHeaders, CutBody, HugeBody, Garbage, NoAnswer, Reset, Blank, GaveUp, OtherModel}
+
+// worded reports whether a fault is in what an answer says, not in how it is sent.
+func (f Fault) worded() bool { return f == Blank || f == GaveUp || f == OtherModel }
 
 const maxSize = 1 << 30 // of a huge body: endless would be a leak in a careless test
 
@@ -89,6 +97,8 @@ func (b Behaviour) check(at Endpoint) error {
 		return fmt.Errorf("%w: endpoint %q is none of %v", ErrBehaviour, at, Endpoints)
 	case !slices.Contains(faults, b.Fault):
 		return fmt.Errorf("%w: fault %q is none of %q", ErrBehaviour, b.Fault, faults[1:])
+	case b.Fault.worded() && at != Chat && at != Completions:
+		return fmt.Errorf("%w: fault %q is for %s and %s", ErrBehaviour, b.Fault, Chat, Completions)
 	case b.Status != 0 && (b.Status < 400 || b.Status > 599):
 		return fmt.Errorf("%w: status %d is not between 400 and 599", ErrBehaviour, b.Status)
 	case b.Delay < 0 || b.Interval < 0:

@@ -79,7 +79,16 @@ func (e *Engine) complete(w http.ResponseWriter, r *http.Request, c call) {
 		e.stream(w, r, c, tokens, delay)
 		return
 	}
-	reply(w, http.StatusOK, e.envelope(c, false, strings.Repeat("word ", tokens), "length", tokens))
+	text, finish := strings.Repeat("word ", tokens), "length"
+	switch c.rule.Fault {
+	case Blank:
+		text = strings.Repeat(" ", tokens)
+	case GaveUp:
+		finish = "error"
+	case OtherModel:
+		c.model += "-other"
+	}
+	reply(w, http.StatusOK, e.envelope(c, false, text, finish, tokens))
 }
 
 func tokenDelay(r *http.Request, fallback time.Duration) (time.Duration, error) {

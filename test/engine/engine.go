@@ -186,7 +186,7 @@ func (e *Engine) handle(pattern string, at Endpoint, answer answer) {
 		switch {
 		case at != Health && !e.authorised(r):
 			fail(w, http.StatusUnauthorized, "a valid bearer token is needed")
-		case c.rule.Fault != "" && c.rule.Fault != Hang:
+		case c.rule.Fault != "" && c.rule.Fault != Hang && !c.rule.Fault.worded():
 			e.misbehave(w, r, c, answer)
 		case c.rule.Status != 0:
 			fail(w, c.rule.Status, "told to fail")

@@ -140,7 +140,7 @@ func (a *activated) configure(change func(string) string) (before string) {
 	text, err := os.ReadFile(a.file)
 	require.NoError(a.t, err)
 	require.NoError(a.t, os.WriteFile(a.file, []byte(change(string(text))), 0o600))
-	out, errs, code := a.CLI(a.t.Context(), "reload")
+	out, errs, code := a.CLI(a.t.Context(), "reload", "--accept-closing")
 	require.Zero(a.t, code, "%s%s", out, errs)
 	return string(text)
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/agentcheck"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -38,6 +41,8 @@ func (s *told) AgentState(name []byte) (agentcheck.State, bool) {
 	}
 	return s.state, s.known
 }
+
+func (s *told) Continues([]byte) bool { return false }
 
 // HAProxy applies every kind of answer that the agent-check server can give.
 // The companion check passes throughout, so that what is seen is the agent's.
@@ -105,4 +110,69 @@ func agentOnly(t *testing.T, haproxy string) (*world, *told) {
 	})
 	require.NoError(t, l.StartHAProxy(t.Context()))
 	return w, source
+}
+
+// withoutAgentSend is the shipped file with a server line that does not name its server.
+func withoutAgentSend(_ lab.Options, text string) string {
+	return strings.Replace(text, ` agent-send "heavy/h1\n"`, "", 1)
+}
+
+// HAProxy hears of a server line that sends no name, before it gives the poll up.
+//
+// Negative control: with the whole ReadTimeout for the first byte, and that at a second
+// as it was, HAProxy never heard it.
+func TestAServerLineWithoutAgentSendIsNamed(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		o := labOptions(t, haproxy)
+		configure(t, &o, withoutAgentSend)
+		l, err := lab.New(o)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, l.Close()) })
+		w := &world{Lab: l, t: t, heavy: serveEngine(t, l.Ports.Heavy, lab.HeavyModel), fast: serveEngine(t, l.Ports.Fast, lab.FastModel)}
+		require.NoError(t, l.StartAgent(t.Context()))
+		require.NoError(t, l.StartHAProxy(t.Context()))
+		w.waitStat("heavy", "h1", func(row map[string]string) bool {
+			return strings.Contains(row["last_agt"], agentcheck.ReasonNoAgentSend)
+		}, "no agent-send")
+		w.waitStat("fast", "f1", func(row map[string]string) bool { return row["status"] == "UP" }, "a line with its name")
+	})
+}
+
+// The beginning of a name is never answered with the verdict on the server that has it
+// for a name, however long the rest takes.
+//
+// Negative control: without Continues in readName, both were answered "up".
+func TestACutNameIsNotAnotherServers(t *testing.T) {
+	o := labOptions(t, "")
+	o.AgentYAML = strings.Replace(patient, "servers: [{server: heavy/h1, ", "servers: [{server: heavy/h10, url: 'http://127.0.0.1:1'}, {server: heavy/h1, ", 1)
+	l, err := lab.New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	serveEngine(t, l.Ports.Heavy, lab.HeavyModel)
+	require.NoError(t, l.StartAgent(t.Context()))
+	poll := func(pause time.Duration, pieces ...string) string {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", l.Ports.AgentCheck))
+		require.NoError(t, err)
+		defer c.Close()
+		for n, piece := range pieces {
+			if n > 0 {
+				time.Sleep(pause) // the cut is what is tried
+			}
+			_, _ = io.WriteString(c, piece)
+		}
+		answer, err := io.ReadAll(c)
+		require.NoError(t, err)
+		return string(answer)
+	}
+	require.NoError(t, lab.Within(10*time.Second, func() error {
+		if got := poll(0, "heavy/h1\n"); got != "up\n" {
+			return fmt.Errorf("heavy/h1 is %q", got)
+		}
+		return nil
+	}))
+	for _, pause := range []time.Duration{70 * time.Millisecond, 200 * time.Millisecond} {
+		assert.Equal(guarantee.T(t), "down # health_transport_refused\n", poll(pause, "heavy/h1", "0\n"), pause.String())
+	}
+	assert.Equal(guarantee.T(t), "down # read_timeout\n", poll(0, "heavy/h1"), "nothing says that its name has ended")
+	assert.Equal(t, "up 100%\n", poll(0, "heavy/h1 "))
 }

@@ -18,6 +18,7 @@ import (
 
 	"tier-agent/internal/httpapi"
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -59,7 +60,7 @@ func (w *world) begun(s *lab.Stream) {
 func (w *world) drainOutlasted(s *lab.Stream, patience string) (progress string) {
 	w.t.Helper()
 	out, progress, code := w.CLI(w.t.Context(), "drain", "heavy", "--timeout", patience)
-	require.Equal(w.t, 3, code, out+progress)
+	require.Equal(guarantee.T(w.t), 3, code, out+progress)
 	w.heavy.Hurry()
 	w.verb(0, "drain", "heavy", "--timeout", "60s")
 	require.NoError(w.t, <-s.Ended)
@@ -151,7 +152,7 @@ func deadEngine(t *testing.T, haproxy string, change func(lab.Options, string) s
 	got := <-asked
 	require.NoError(t, got.err)
 	assert.Equal(t, http.StatusServiceUnavailable, got.Status)
-	assert.Empty(t, got.Model, "an engine has answered")
+	assert.Empty(guarantee.T(t), got.Model, "an engine has answered")
 }
 
 // An engine gives its port up to the next one and lives on, with the connections that it
@@ -187,7 +188,7 @@ func TestAfterASwapNoConnectionLeadsToTheOldEngine(t *testing.T) {
 		next := serveEngine(t, w.Ports.Heavy, lab.HeavyModel)
 		w.verb(0, "readmit", "heavy", "--wait", "3s")
 		for range 3 {
-			assert.Equal(t, next.Instance(), askedOf())
+			assert.Equal(guarantee.T(t), next.Instance(), askedOf())
 		}
 	})
 }
@@ -252,14 +253,14 @@ func TestAnOldWorkerSendsNothingToADrainedServerOfTwo(t *testing.T) {
 			return lab.Answer{Status: res.StatusCode, Retry: res.Header.Get("Retry-After"), Body: string(body)}
 		}
 		require.NoError(t, w.Reload())
-		assert.Equal(t, http.StatusOK, ask(before[0]).Status, "the reload alone costs nothing")
+		assert.Equal(guarantee.T(t), http.StatusOK, ask(before[0]).Status, "the reload alone costs nothing")
 		w.verb(0, "quiesce", "heavy", "--server", "heavy/h2", "--reason", "swap")
 		w.verb(0, "drain", "heavy", "--server", "heavy/h2", "--timeout", "10s")
 		drained := second.Requests(engine.Chat)
 		for _, c := range before[1:5] {
 			assert.Equal(t, "quiesced", refusalOf(t, ask(c)).Reason)
 		}
-		assert.Equal(t, drained, second.Requests(engine.Chat))
+		assert.Equal(guarantee.T(t), drained, second.Requests(engine.Chat))
 		assert.Equal(t, http.StatusOK, w.ask("heavy").Status, "by h1, through the new worker")
 		w.verb(0, "readmit", "heavy", "--server", "heavy/h2", "--wait", "3s")
 		assert.Equal(t, http.StatusOK, ask(before[5]).Status)

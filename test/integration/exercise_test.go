@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -60,12 +61,12 @@ func TestAnEngineThatIsHealthyBeforeItIsLoaded(t *testing.T) {
 			heavy.arrives(engine.Models)
 			a := w.ask("heavy")
 			assert.Equal(t, http.StatusServiceUnavailable, a.Status)
-			assert.Empty(t, a.Model, "HAProxy refuses it")
+			assert.Empty(guarantee.T(t), a.Model, "HAProxy refuses it")
 		}
 		heavy.tell(`{"early":"empty"}`)
 		w.waitEvidence(0, "exercise_empty")
-		assert.Empty(t, w.ask("heavy").Model)
-		assert.Zero(t, heavy.requests(engine.Chat), "no request has reached it")
+		assert.Empty(guarantee.T(t), w.ask("heavy").Model)
+		assert.Zero(guarantee.T(t), heavy.requests(engine.Chat), "no request has reached it")
 
 		heavy.tell(`{"loaded":true}`)
 		w.waitStatus("heavy", http.StatusOK)
@@ -80,7 +81,7 @@ func TestAnEngineThatIsHealthyBeforeItIsLoaded(t *testing.T) {
 		assert.Equal(t, "heavy stays quiesced: 0 of 1 servers are ready (heavy/h1: exercise_http_503)", r.Message)
 		assert.Greater(t, heavy.requests(engine.Completions), exercised)
 		assert.Equal(t, http.StatusServiceUnavailable, w.ask("heavy").Status)
-		assert.Equal(t, served, heavy.requests(engine.Chat))
+		assert.Equal(guarantee.T(t), served, heavy.requests(engine.Chat))
 
 		heavy.tell(`{"loaded":true}`)
 		w.verb(0, "readmit", "heavy")

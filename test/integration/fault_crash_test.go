@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -75,7 +76,7 @@ func TestFault06_TierAgentIsKilledAtEachStep(t *testing.T) {
 				if step.closed {
 					f.awaitDrained(1)
 					f.heavyTraffic.rule.Store(mustRefuse)
-					assert.NotEmpty(f.t, f.status().Intents)
+					assert.NotEmpty(guarantee.T(f.t), f.status().Intents)
 					f.settle(f.heavyTraffic, 20)
 					require.NoError(f.t, f.Reload())
 					f.settle(f.heavyTraffic, 20)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -83,7 +84,7 @@ func TestFault08_OneOfThreeHAProxiesFailsDuringAReadmit(t *testing.T) {
 		again()
 		assert.Equal(f.t, 1, <-done)
 		for _, h := range f.HAProxies[:2] {
-			assert.Contains(f.t, f.admin(h, "heavy", "h1"), " 8 ", h.Name)
+			assert.Contains(guarantee.T(f.t), f.admin(h, "heavy", "h1"), " 8 ", h.Name)
 		}
 		resume()
 		f.awaitDrained(3)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -91,9 +92,9 @@ func TestFault14_AnEditedPortNeverBorrowsEvidence(t *testing.T) {
 		f.settle(f.heavyTraffic, 2) // one may have been on its way to green
 		asked := green.Requests(engine.Chat)
 		for range 20 {
-			assert.Equal(f.t, http.StatusServiceUnavailable, f.ask("heavy").Status)
+			assert.Equal(guarantee.T(f.t), http.StatusServiceUnavailable, f.ask("heavy").Status)
 		}
-		assert.Equal(f.t, asked, green.Requests(engine.Chat))
+		assert.Equal(guarantee.T(f.t), asked, green.Requests(engine.Chat))
 		probeAt(ports.Heavy)
 		f.waitStatus("heavy", http.StatusOK)
 
@@ -106,13 +107,13 @@ func TestFault14_AnEditedPortNeverBorrowsEvidence(t *testing.T) {
 		assert.Equal(f.t, "address_mismatch", r.Code)
 		assert.Contains(f.t, r.Message, fmt.Sprintf("sends to 127.0.0.1:%d, evidence is from 127.0.0.1:%d", ports.Heavy, bluePort))
 		f.settle(f.heavyTraffic, 20)
-		assert.Equal(f.t, asked, blue.Requests(engine.Chat), "nobody has asked blue")
+		assert.Equal(guarantee.T(f.t), asked, blue.Requests(engine.Chat), "nobody has asked blue")
 
 		f.heavyTraffic.rule.Store(either)
 		onGreen := green.Requests(engine.Chat)
 		f.verb(0, "readmit", "heavy", "--set-address", "--wait", "5s")
 		f.heavyTraffic.rule.Store(mustServe)
 		f.settle(f.heavyTraffic, 20)
-		assert.Equal(f.t, onGreen, green.Requests(engine.Chat), "all of it goes where the evidence is from")
+		assert.Equal(guarantee.T(f.t), onGreen, green.Requests(engine.Chat), "all of it goes where the evidence is from")
 	})
 }

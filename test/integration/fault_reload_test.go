@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -36,8 +37,6 @@ tiers:
 `
 	faults(t, "1 the same, quiesced_answer: health", worldOptions{agentYAML: yaml}, func(f *fault) {
 		f.quiesceHeavy()
-		// The quiesce has voided the evidence, so that the checks may say down until the
-		// next probe.
 		f.waitStat("heavy", "h1", func(row map[string]string) bool {
 			return strings.Contains(row["status"], "DRAIN")
 		}, "HAProxy shows the drain, and the engine's health")
@@ -119,7 +118,7 @@ func TestFault05_TierAgentIsKilled(t *testing.T) {
 			require.NoError(f.t, f.AgentProc.Kill())
 			require.NoError(f.t, f.StartAgent(f.t.Context()))
 			st := f.status()
-			require.Len(f.t, st.Intents, 1)
+			require.Len(guarantee.T(f.t), st.Intents, 1)
 			assert.Equal(f.t, "swap", st.Intents[0].Reason)
 			require.NoError(f.t, f.Reload())
 			f.settle(f.heavyTraffic, 20)

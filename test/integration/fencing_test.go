@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -27,9 +28,9 @@ func TestAProbeHeldAcrossAQuiesceNeverReadmits(t *testing.T) {
 		w.verb(0, "quiesce", "heavy", "--reason", "swap")
 		r := w.verb(1, "readmit", "heavy")
 		assert.Equal(t, "probe_pending", r.Code, "while it is held, readmit is refused")
-		assert.True(t, r.Quiesced)
+		assert.True(guarantee.T(t), r.Quiesced)
 		heavy := w.status().Tiers[0].Servers[0]
-		assert.Equal(t, "probe_pending", heavy.Evidence)
+		assert.Equal(guarantee.T(t), "probe_pending", heavy.Evidence)
 		assert.Equal(t, 1, heavy.Probing)
 
 		w.heavy.SetModel(lab.FastModel) // the swap: later probes see another engine
@@ -46,7 +47,7 @@ func TestAProbeHeldAcrossAQuiesceNeverReadmits(t *testing.T) {
 			}
 			return nil
 		}), "the next probe speaks for the new engine")
-		assert.Equal(t, http.StatusServiceUnavailable, w.ask("heavy").Status)
+		assert.Equal(guarantee.T(t), http.StatusServiceUnavailable, w.ask("heavy").Status)
 		r = w.verb(1, "readmit", "heavy", "--wait", "5s")
 		require.Len(t, r.Evidence, 1, r.Message)
 		assert.Equal(t, "identity_mismatch", r.Evidence[0].Reason)
@@ -67,15 +68,15 @@ func TestNoTrafficReachesANotReadyServer(t *testing.T) {
 		w.waitStat("heavy", "h1", isDown, "HAProxy follows the agent")
 		before := w.heavy.Requests(engine.Chat)
 		for range 50 {
-			assert.Equal(t, http.StatusServiceUnavailable, w.ask("heavy").Status)
+			assert.Equal(guarantee.T(t), http.StatusServiceUnavailable, w.ask("heavy").Status)
 		}
-		assert.Equal(t, before, w.heavy.Requests(engine.Chat))
+		assert.Equal(guarantee.T(t), before, w.heavy.Requests(engine.Chat))
 		row := w.stat("heavy", "h1")
 		assert.Contains(t, row["last_agt"], "identity_mismatch")
 
 		w.heavy.SetModel(lab.HeavyModel)
 		w.waitStatus("heavy", http.StatusOK)
 		seen := others.stop()
-		assert.Equal(t, map[int]int{http.StatusOK: seen[http.StatusOK]}, seen, "fast never noticed")
+		assert.Equal(guarantee.T(t), map[int]int{http.StatusOK: seen[http.StatusOK]}, seen, "fast never noticed")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -120,7 +121,7 @@ func TestGate_OneOfTwoAgentsIsKilled(t *testing.T) {
 			f.known("a2", "DOWN")
 			seen := meanwhile.stop()
 			f.t.Logf("one of two killed: %v", seen)
-			assert.Zero(f.t, seen[http.StatusServiceUnavailable], "what was on its way")
+			assert.Zero(guarantee.T(f.t), seen[http.StatusServiceUnavailable], "what was on its way")
 			assert.Positive(f.t, seen[http.StatusOK])
 			f.settle(f.fastTraffic, 50)
 			require.NoError(f.t, other.StartAgent(f.t.Context()))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -28,7 +29,7 @@ tiers:
 func refusalOf(t *testing.T, a lab.Answer) lab.Refusal {
 	t.Helper()
 	r, err := a.Refusal()
-	require.NoError(t, err)
+	require.NoError(guarantee.T(t), err)
 	return r
 }
 
@@ -71,7 +72,10 @@ func TestGate_UnknownTier(t *testing.T) {
 	})
 }
 
-// The tier is named by the model, in requests that name it nowhere else.
+// The tier is named by the model, in requests that name it nowhere else, also behind a
+// long prompt.
+//
+// Control: without tune.bufsize in haproxy.cfg, 16 kB before the model were a 400.
 func TestGate_TheModelNamesTheTier(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{gate: true})
@@ -83,6 +87,12 @@ func TestGate_TheModelNamesTheTier(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, w.askWith("/v1/chat/completions", `{"model":"gpt"}`, "").Status)
 		assert.Equal(t, http.StatusBadRequest, w.askWith("/v1/chat/completions", `{"messages":[]}`, "").Status)
 		assert.Equal(t, http.StatusBadRequest, w.askWith("/v1/chat/completions", "model=big-70b", "").Status)
+		for _, kilobytes := range []int{16, 32, 60} {
+			late := fmt.Sprintf(`{"messages":["%s"],"max_tokens":1,"model":"big-70b"}`, strings.Repeat("x", kilobytes<<10))
+			a := w.askWith("/v1/chat/completions", late, "")
+			assert.Equal(t, http.StatusOK, a.Status, "%d kB before the model: %s", kilobytes, a.Body)
+			assert.Equal(t, lab.HeavyModel, a.Model)
+		}
 		long := `{"messages":["` + strings.Repeat("x", 64<<10) + `"],"model":"big-70b"}`
 		// HAProxy closes with most of the body unread, and the reset may overtake its answer.
 		require.NoError(t, lab.Within(15*time.Second, func() error {

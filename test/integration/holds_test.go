@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -26,7 +27,7 @@ func TestG10_AnOperatorsDrainAndMaintSurviveTwentyPolls(t *testing.T) {
 				// place, once the agent has answered for a quiesced tier.
 				stands := func() {
 					t.Helper()
-					assert.Equal(t, mask, w.admin(w.HAProxies[0], "heavy", "h1"))
+					assert.Equal(guarantee.T(t), mask, w.admin(w.HAProxies[0], "heavy", "h1"))
 				}
 				_, err := w.Runtime("set server heavy/h1 state " + state)
 				require.NoError(t, err)

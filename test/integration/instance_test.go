@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -78,9 +79,9 @@ func TestAnInstanceThatRestartsWhileAProbeIsInFlight(t *testing.T) {
 		}), "its good answer is discarded")
 		w.waitEvidence(0, "exercise_http_500") // what comes next is of the new one
 		for range 20 {
-			assert.Equal(t, http.StatusServiceUnavailable, w.ask("heavy").Status)
+			assert.Equal(guarantee.T(t), http.StatusServiceUnavailable, w.ask("heavy").Status)
 		}
-		assert.Equal(t, asked, two.requests(engine.Chat))
+		assert.Equal(guarantee.T(t), asked, two.requests(engine.Chat))
 		after := w.heavyGeneration()
 		assert.NotEqual(t, before, after)
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -61,9 +62,9 @@ func TestMembers_QuiescedHostsChangePlaces(t *testing.T) {
 		f.waitMembers(4)
 		f.settle(heavy, 500)
 		heavy.stop()
-		assert.Zero(t, heavy.reached.Load())
+		assert.Zero(guarantee.T(t), heavy.reached.Load())
 		for ip, e := range hosts {
-			assert.Equal(t, before[ip], int64(e.Stats().Requests[engine.Chat]), "requests at %s", ip)
+			assert.Equal(guarantee.T(t), before[ip], int64(e.Stats().Requests[engine.Chat]), "requests at %s", ip)
 			f.member(f.slotOf(ip), "quiesced")
 		}
 		for ip := range hosts {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -128,11 +129,11 @@ func TestMembers_ComeAndGoWithDNS(t *testing.T) {
 			}
 			return nil
 		}))
-		assert.Zero(t, wrong.Stats().Requests[engine.Chat], "requests at the wrong model")
+		assert.Zero(guarantee.T(t), wrong.Stats().Requests[engine.Chat], "requests at the wrong model")
 		require.NoError(t, f.dns.Set(heavyName, "127.0.0.4"))
 		f.waitMembers(1)
 		heavy.stop()
-		assert.Zero(t, heavy.lost.Load(), "requests lost")
+		assert.Zero(guarantee.T(t), heavy.lost.Load(), "requests lost")
 	})
 }
 
@@ -171,7 +172,7 @@ func TestMembers_ANewcomerInADrainedSlot(t *testing.T) {
 		require.NoError(t, f.dns.Set(heavyName, "127.0.0.3"))
 		f.member("heavy/h1", "degraded")
 		f.shows("heavy/h1", "maint(forced,config)")
-		assert.Zero(t, wrong.Stats().Requests[engine.Chat], "requests at the wrong model")
+		assert.Zero(guarantee.T(t), wrong.Stats().Requests[engine.Chat], "requests at the wrong model")
 		require.Len(t, f.status().Intents, 1)
 		assert.True(t, f.status().Intents[0].Stale, "it is of a host that has left")
 
@@ -193,7 +194,7 @@ func TestMembers_ANewcomerInADrainedSlot(t *testing.T) {
 			}
 			return nil
 		}))
-		assert.Equal(t, before, f.heavy.Stats().Requests[engine.Chat], "requests at the quiesced one")
+		assert.Equal(guarantee.T(t), before, f.heavy.Stats().Requests[engine.Chat], "requests at the quiesced one")
 
 		// The first is to be one like any other when it is back.
 		first := f.status().Intents[0]
@@ -208,7 +209,7 @@ func TestMembers_ANewcomerInADrainedSlot(t *testing.T) {
 		}))
 		f.member("heavy/h1", "ready")
 		heavy.stop()
-		assert.Zero(t, heavy.reached.Load(), "requests before there was evidence")
+		assert.Zero(guarantee.T(t), heavy.reached.Load(), "requests before there was evidence")
 	})
 }
 
@@ -234,8 +235,8 @@ func TestMembers_AcrossReloads(t *testing.T) {
 		f.waitMembers(2)
 		f.shows("heavy/h2", "maint(forced,config)")
 		heavy.stop()
-		assert.Zero(t, heavy.lost.Load(), "requests lost")
-		assert.Zero(t, wrong.Stats().Requests[engine.Chat], "requests at the wrong model")
+		assert.Zero(guarantee.T(t), heavy.lost.Load(), "requests lost")
+		assert.Zero(guarantee.T(t), wrong.Stats().Requests[engine.Chat], "requests at the wrong model")
 	})
 }
 
@@ -264,7 +265,7 @@ func TestMembers_AnOperatorsHandStays(t *testing.T) {
 		f.settle(f.traffic("fast"), 500)
 		for _, s := range f.status().Tiers[0].Servers {
 			assert.Equal(t, "held", s.State, s.Name)
-			assert.Contains(t, []string{"maint(forced,config)", "drain(forced) [config]"}, s.HAProxy["edge"])
+			assert.Contains(guarantee.T(t), []string{"maint(forced,config)", "drain(forced) [config]"}, s.HAProxy["edge"])
 		}
 		f.tell("set server heavy/h1 state ready")
 		f.tell("set server heavy/h2 state ready")

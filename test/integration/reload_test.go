@@ -17,6 +17,7 @@ import (
 
 	"tier-agent/internal/httpapi"
 	"tier-agent/test/engine"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -57,9 +58,9 @@ func (f *fault) hangUp(outcome string) {
 }
 
 // reload runs the verb.
-func (f *fault) reload(code int) httpapi.Reload {
+func (f *fault) reload(code int, flags ...string) httpapi.Reload {
 	f.t.Helper()
-	out, errs, got := f.CLI(f.t.Context(), "reload", "--json")
+	out, errs, got := f.CLI(f.t.Context(), append([]string{"reload", "--json"}, flags...)...)
 	require.Equal(f.t, code, got, "%s%s", out, errs)
 	var r httpapi.Reload
 	require.NoError(f.t, json.Unmarshal([]byte(out), &r), out)
@@ -97,7 +98,7 @@ func TestReloadFencesTheEvidenceOfAnEditedAddress(t *testing.T) {
 		f.heavyTraffic.rule.Store(mustRefuse)
 		f.evidence("probe_pending")
 		f.settle(f.heavyTraffic, 20)
-		assert.Zero(f.t, green.Requests(engine.Models), "one at a time: the old probe is out")
+		assert.Zero(guarantee.T(f.t), green.Requests(engine.Models), "one at a time: the old probe is out")
 
 		release()
 		f.evidence("identity_mismatch")
@@ -159,7 +160,7 @@ func TestG11_ReloadToAnAddressThatHAProxyDoesNotSendTo(t *testing.T) {
 		require.NoError(f.t, err)
 		serveEngine(f.t, ports.Heavy, lab.HeavyModel)
 		f.edit(port(f.Ports.Heavy), port(ports.Heavy))
-		assert.Equal(f.t, []string{"heavy"}, f.reload(0).Changed)
+		assert.Equal(f.t, []string{"heavy"}, f.reload(0, "--accept-closing").Changed)
 		heavy := f.status().Tiers[0].Servers[0]
 		assert.Equal(f.t, []any{"identity_passed", "address_mismatch", false}, []any{heavy.Evidence, heavy.Reason, heavy.Ready})
 		f.waitStat("heavy", "h1", isDown, "HAProxy follows")
@@ -199,12 +200,12 @@ func TestReloadKeepsWhatIsQuiesced(t *testing.T) {
 		require.NoError(f.t, f.HAProxies[0].Reload())
 		f.settle(f.heavyTraffic, 20)
 		st := f.status()
-		require.Len(f.t, st.Intents, 1)
+		require.Len(guarantee.T(f.t), st.Intents, 1)
 		assert.True(f.t, st.Intents[0].Orphan)
 
 		require.NoError(f.t, os.WriteFile(file, whole, 0o600))
 		assert.Equal(f.t, []string{"heavy"}, f.reload(0).Added)
-		assert.Equal(f.t, "quiesced", f.status().Tiers[0].Reason)
+		assert.Equal(guarantee.T(f.t), "quiesced", f.status().Tiers[0].Reason)
 		f.awaitDrained(1)
 		f.settle(f.heavyTraffic, 20)
 		f.readmitHeavy()

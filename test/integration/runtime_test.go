@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/runtimeapi"
+	"tier-agent/test/guarantee"
 )
 
 var newWitnesses sync.Mutex
@@ -84,11 +85,11 @@ func TestAStoppedHAProxyLeavesTheTierClosed(t *testing.T) {
 
 		r := w.verb(1, "quiesce", "heavy", "--reason", "swap")
 		assert.Equal(t, "incomplete", string(r.Outcome))
-		assert.True(t, r.Quiesced, "closed here, whatever HAProxy does")
+		assert.True(guarantee.T(t), r.Quiesced, "closed here, whatever HAProxy does")
 		assert.NotEmpty(t, r.HAProxy[0].Error)
 		r = w.verb(1, "readmit", "heavy")
 		assert.Equal(t, "haproxy_failed", r.Code)
-		assert.True(t, r.Quiesced)
+		assert.True(guarantee.T(t), r.Quiesced)
 
 		resume()
 		r = w.verb(0, "quiesce", "heavy", "--reason", "again")
@@ -97,7 +98,7 @@ func TestAStoppedHAProxyLeavesTheTierClosed(t *testing.T) {
 		defer cancel()
 		state, err := ours.Servers(ctx, "heavy")
 		require.NoError(t, err)
-		assert.Equal(t, runtimeapi.ForcedDrain, state.Servers[0].Admin)
+		assert.Equal(guarantee.T(t), runtimeapi.ForcedDrain, state.Servers[0].Admin)
 		w.verb(0, "readmit", "heavy", "--wait", "5s")
 	})
 }

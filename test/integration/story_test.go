@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -37,18 +38,18 @@ func TestStory(t *testing.T) {
 		assert.Equal(t, "not_ready", r.Code)
 		require.Len(t, r.Evidence, 1, r.Message)
 		assert.Equal(t, "identity_mismatch", r.Evidence[0].Reason)
-		assert.True(t, r.Quiesced)
+		assert.True(guarantee.T(t), r.Quiesced)
 
 		require.NoError(t, wrong.Stop(5*time.Second))
 		_, err = w.StartEngine(ctx, "heavy-right", lab.HeavyModel, w.Ports.Heavy)
 		require.NoError(t, err)
 		seen := closed.stop()
-		assert.Equal(t, map[int]int{http.StatusServiceUnavailable: seen[http.StatusServiceUnavailable]}, seen, "no request reached heavy")
+		assert.Equal(guarantee.T(t), map[int]int{http.StatusServiceUnavailable: seen[http.StatusServiceUnavailable]}, seen, "no request reached heavy")
 		assert.Positive(t, seen[http.StatusServiceUnavailable])
 
 		w.verb(0, "readmit", "heavy", "--wait", "5s")
 		assert.Equal(t, http.StatusOK, w.ask("heavy").Status)
 		seen = others.stop()
-		assert.Equal(t, map[int]int{http.StatusOK: seen[http.StatusOK]}, seen, "fast never noticed")
+		assert.Equal(guarantee.T(t), map[int]int{http.StatusOK: seen[http.StatusOK]}, seen, "fast never noticed")
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
 
@@ -115,8 +116,8 @@ func (f *fault) report(name string) {
 	reached := f.heavyTraffic.reached.Load() + f.fastTraffic.reached.Load()
 	lost := f.heavyTraffic.lost.Load() + f.fastTraffic.lost.Load()
 	broke := func(tr *traffic, rule int32) any { v, _ := tr.first.Load(rule); return v }
-	assert.Zero(f.t, reached, "requests reached a closed tier: %v", broke(f.heavyTraffic, mustRefuse))
-	assert.Zero(f.t, lost, "requests were lost on an open tier: heavy %v, fast %v",
+	assert.Zero(guarantee.T(f.t), reached, "requests reached a closed tier: %v", broke(f.heavyTraffic, mustRefuse))
+	assert.Zero(guarantee.T(f.t), lost, "requests were lost on an open tier: heavy %v, fast %v",
 		broke(f.heavyTraffic, mustServe), broke(f.fastTraffic, mustServe))
 	if table := os.Getenv("TIER_AGENT_SOAK_TABLE"); table != "" {
 		version := f.t.Name()[strings.LastIndexByte(f.t.Name(), '/')+1:]

@@ -50,6 +50,8 @@ type worldOptions struct {
 	// dns is where heavy's hosts are found by heavyName, and heavyHost the first of them;
 	// without them it has one server.
 	dns, heavyName, heavyHost string
+	// bare starts no HAProxy: the test writes its configuration first.
+	bare bool
 	// config changes the shipped haproxy.cfg.
 	config func(o lab.Options, text string) string
 }
@@ -77,6 +79,9 @@ func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 	if wo.config != nil {
 		configure(t, &o, wo.config)
 	}
+	if wo.bare {
+		bareConfig(&o)
+	}
 	l, err := lab.New(o)
 	require.NoError(t, err)
 	heavyAt := fmt.Sprintf("%s:%d", cmp.Or(wo.heavyHost, "127.0.0.1"), o.Ports.Heavy)
@@ -88,13 +93,15 @@ func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 	}
 	t.Cleanup(func() {
 		require.NoError(t, l.Close())
-		if t.Failed() {
+		if t.Failed() && l.HAProxies[0].Proc != nil {
 			t.Logf("tier-agent:\n%s\nHAProxy:\n%s", l.AgentProc.Output(), l.HAProxies[0].Proc.Output())
 		}
 	})
 	require.NoError(t, l.StartAgent(t.Context()))
-	require.NoError(t, l.StartHAProxy(t.Context()))
-	w.serves()
+	if !wo.bare {
+		require.NoError(t, l.StartHAProxy(t.Context()))
+		w.serves()
+	}
 	return w
 }
 
@@ -168,7 +175,9 @@ func serveEngineAt(t *testing.T, address, model string) *engine.Engine {
 func serveEngineThrough(t *testing.T, ln net.Listener, model string) *engine.Engine {
 	t.Helper()
 	eng := engine.New(engine.Options{Model: model, TokenDelay: 50 * time.Millisecond})
-	srv := &http.Server{Handler: eng, ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: eng, ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true) // for a server line with "proto h2"
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = srv.Serve(ln) }) // ends with http.ErrServerClosed
 	t.Cleanup(func() {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -35,7 +36,30 @@ func (h *HAProxy) file(kind string) string { return filepath.Join(h.lab.Dir, h.N
 func (h *HAProxy) URL(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", h.Port, path) }
 
 // Start starts HAProxy as master and worker and waits for its worker.
-func (h *HAProxy) Start(ctx context.Context) error {
+func (h *HAProxy) Start(ctx context.Context) error { return h.start(ctx) }
+
+// TakeOver starts another master, which takes the sockets over from the one that runs and
+// tells it to end, as an upgrade by hand does; and waits for its worker. The one before
+// ends with its last stream.
+func (h *HAProxy) TakeOver(ctx context.Context) (before *Process, err error) {
+	before = h.Proc
+	worker, err := h.WorkerPID()
+	if err != nil {
+		return nil, err
+	}
+	if err := h.start(ctx, "-x", h.RuntimeSocket(), "-sf", strconv.Itoa(before.PID())); err != nil {
+		return nil, err
+	}
+	return before, Within(10*time.Second, func() error {
+		now, err := h.WorkerPID()
+		if err == nil && now == worker {
+			err = errors.New("the worker before still answers")
+		}
+		return err
+	})
+}
+
+func (h *HAProxy) start(ctx context.Context, args ...string) error {
 	l := h.lab
 	if _, err := os.Stat(h.StateFile()); errors.Is(err, fs.ErrNotExist) {
 		// HAProxy wants it to be there, with its version line.
@@ -70,7 +94,7 @@ func (h *HAProxy) Start(ctx context.Context) error {
 	if l.HeavyName != "" {
 		env = append(env, fmt.Sprintf("TIER_HEAVY_NAME=%s:%d", l.HeavyName, l.Ports.Heavy), "TIER_DNS="+l.DNS)
 	}
-	p, err := Run(l.Dir, "haproxy-"+h.Name, env, l.Options.HAProxy, "-W", "-S", h.MasterSocket(), "-f", cfg)
+	p, err := Run(l.Dir, "haproxy-"+h.Name, env, l.Options.HAProxy, append([]string{"-W", "-S", h.MasterSocket(), "-f", cfg}, args...)...)
 	if err != nil {
 		return err
 	}

@@ -128,9 +128,18 @@ func (l *Lab) WorkerPID() (string, error) { return l.HAProxies[0].WorkerPID() }
 // Reload reloads the first instance.
 func (l *Lab) Reload() error { return l.HAProxies[0].Reload() }
 
+func (l *Lab) configFile() string { return filepath.Join(l.Dir, "tier-agent.yaml") }
+
+// Rewrite gives tier-agent's configuration file another text, a template as
+// Options.AgentYAML is. A reload loads it.
+func (l *Lab) Rewrite(agentYAML string) error {
+	l.AgentYAML = agentYAML
+	return l.writeConfig(l.configFile())
+}
+
 // StartAgent starts tier-agent and waits until it answers.
 func (l *Lab) StartAgent(ctx context.Context) error {
-	file := filepath.Join(l.Dir, "tier-agent.yaml")
+	file := l.configFile()
 	if err := l.writeConfig(file); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 const Name = "bench/server1"
 
 // Line is what Bare answers.
-const Line = "up 100%\n"
+const Line = "up\n"
 
 const (
 	pollTimeout = 5 * time.Second

@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 )
 
-func newWatcher(l *lab) (*Watcher, func() []string) {
+func newWatcher(l *lab) (*observe.Watcher, func() []string) {
 	var log bytes.Buffer // written in look only, which the test calls itself
-	w := NewWatcher(WatchOptions{HAProxy: l.o.HAProxy, Every: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	w := observe.New(observe.Options{HAProxy: l.o.HAProxy, Every: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	return w, func() []string {
 		defer log.Reset()
 		var said []string
@@ -31,9 +32,9 @@ func newWatcher(l *lab) (*Watcher, func() []string) {
 func TestWatcherKeepsTheLastGoodViewAndSaysWhatChanged(t *testing.T) {
 	l := newLab(t)
 	w, said := newWatcher(l)
-	assert.Equal(t, []Observed{{Instance: "hap1"}, {Instance: "hap2"}}, w.Observed())
+	assert.Equal(t, []observe.View{{Instance: "hap1"}, {Instance: "hap2"}}, w.Views())
 	w.Look(t.Context())
-	seen := w.Observed()
+	seen := w.Views()
 	require.NoError(t, seen[0].Err)
 	assert.Equal(t, 100, seen[0].Info.PID)
 	assert.Len(t, seen[0].Servers, 4)
@@ -43,15 +44,15 @@ func TestWatcherKeepsTheLastGoodViewAndSaysWhatChanged(t *testing.T) {
 
 	l.hap2.operator("llm/gpu1", "drain")
 	w.Look(t.Context())
-	assert.Equal(t, runtimeapi.ForcedDrain, w.Observed()[1].Servers["llm/gpu1"])
+	assert.Equal(t, runtimeapi.ForcedDrain, w.Views()[1].Servers["llm/gpu1"].Admin)
 
 	l.hap2.fail(fault{action: cut, times: 2})
 	w.Look(t.Context())
 	w.Look(t.Context())
-	lost := w.Observed()[1]
+	lost := w.Views()[1]
 	assert.ErrorIs(t, lost.Err, runtimeapi.ErrIncomplete)
-	assert.Equal(t, runtimeapi.ForcedDrain, lost.Servers["llm/gpu1"], "the last good view")
-	assert.NoError(t, w.Observed()[0].Err)
+	assert.Equal(t, runtimeapi.ForcedDrain, lost.Servers["llm/gpu1"].Admin, "the last good view")
+	assert.NoError(t, w.Views()[0].Err)
 	lines := said()
 	require.Len(t, lines, 1, "said once")
 	assert.Contains(t, lines[0], "cannot be read")
@@ -61,19 +62,19 @@ func TestWatcherKeepsTheLastGoodViewAndSaysWhatChanged(t *testing.T) {
 	l.hap2.reload()
 	w.Look(t.Context())
 	assert.Contains(t, said()[0], "reloaded or restarted")
-	assert.Zero(t, w.Observed()[1].Servers["llm/gpu1"])
+	assert.Zero(t, w.Views()[1].Servers["llm/gpu1"].Admin)
 }
 
 func TestWatcherReadsUntilItsContextEnds(t *testing.T) {
 	l := newLab(t)
 	for name, set := range map[string]*runtimeapi.Set{"two": l.o.HAProxy, "none": runtimeapi.NewSet()} {
-		w := NewWatcher(WatchOptions{HAProxy: set, Every: time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+		w := observe.New(observe.Options{HAProxy: set, Every: time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(ctx) }()
 		if name == "two" {
 			l.hap1.operator("llm/gpu1", "maint")
-			soon(t, "it is seen", func() bool { return w.Observed()[0].Servers["llm/gpu1"].Maint() })
+			soon(t, "it is seen", func() bool { return w.Views()[0].Servers["llm/gpu1"].Admin.Maint() })
 		}
 		cancel()
 		assert.NoError(t, <-ended, name)

@@ -1,10 +1,10 @@
-package admission
+package observe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,23 +13,26 @@ import (
 	"tier-agent/internal/statefile"
 )
 
-// Observed is what one HAProxy last showed.
-type Observed struct {
+// View is what one HAProxy last showed.
+type View struct {
 	Instance string
-	At       time.Time // of the read
-	Err      error     // the read's; the rest is then from the last good one
-	Info     runtimeapi.Info
-	Servers  map[string]runtimeapi.AdminState // every "backend/server" there
-	// Addresses are where it sends their requests; not valid where that is no IP
-	// address.
-	Addresses map[string]netip.AddrPort
-	// Agents says of each whether it has an agent-check.
-	Agents map[string]bool
+	At       time.Time // of the last read that succeeded
+	// Err is why the instance counts as unreadable: the last read failed, or is too long
+	// ago. The rest is then from the last good one.
+	Err     error
+	Info    runtimeapi.Info
+	Servers map[string]Server // every "backend/server" there
 	// Replaced: this process took over from another one that was seen before it.
 	Replaced bool
-	// Left is what it still has of the servers that WatchOptions.Quiesced names, by
+	// InFlight is what it still has of the servers that Options.Quiesced names, by
 	// "backend/server". One that is not in it could not be counted, or not yet.
-	Left map[string]Left
+	InFlight map[string]InFlight
+	// Down says what HAProxy's checks have heard of the servers that are down there and
+	// should be up, by "backend/server".
+	Down map[string]string
+	// OldWorkers: the streams of old workers can be seen. KeepsFile: its server-state file
+	// is written here.
+	OldWorkers, KeepsFile bool
 	// StateFile says what is wrong with the instance's server-state file; empty
 	// where nothing is, or it has none.
 	StateFile string
@@ -41,15 +44,16 @@ type Watcher struct {
 	every    time.Duration
 	log      *slog.Logger
 	watched  []*watched // in the set's order
-	looked   func(context.Context, *runtimeapi.Instance, Observed)
+	looked   func(context.Context, *runtimeapi.Instance, View)
 	quiesced func(server string) bool
+	ready    func(server string) bool
 	files    atomic.Bool // the state files are written
 }
 
 // watched is one instance under watch.
 type watched struct {
 	instance *runtimeapi.Instance
-	seen     atomic.Pointer[Observed]
+	seen     atomic.Pointer[View]
 	wake     chan struct{}
 
 	mu   sync.Mutex // held for one look: dumps are taken, and files written, in one order
@@ -60,8 +64,8 @@ type watched struct {
 // read: what comes back is to be seen at once.
 const retryAfter = 200 * time.Millisecond
 
-// WatchOptions of a Watcher.
-type WatchOptions struct {
+// Options of a Watcher.
+type Options struct {
 	HAProxy *runtimeapi.Set
 	Every   time.Duration // between two reads of an instance
 	Log     *slog.Logger
@@ -73,15 +77,18 @@ type WatchOptions struct {
 	// Quiesced reports whether what is left on a "backend/server" is to be counted,
 	// which costs HAProxy's statistics of the backend at each look. May be nil.
 	Quiesced func(server string) bool
+	// Ready reports whether HAProxy's checks are told that a "backend/server" is up. Why
+	// one is down all the same is asked, at the same cost. May be nil.
+	Ready func(server string) bool
 	// Looked is told about every good look that Run has taken; may be nil. It may
 	// act on the instance and may take its time.
-	Looked func(context.Context, *runtimeapi.Instance, Observed)
+	Looked func(context.Context, *runtimeapi.Instance, View)
 }
 
-// NewWatcher returns a watcher that has not looked yet. It writes no state file
+// New returns a watcher that has not looked yet. It writes no state file
 // before KeepFiles.
-func NewWatcher(o WatchOptions) *Watcher {
-	w := &Watcher{every: o.Every, log: o.Log, looked: o.Looked, quiesced: o.Quiesced}
+func New(o Options) *Watcher {
+	w := &Watcher{every: o.Every, log: o.Log, looked: o.Looked, quiesced: o.Quiesced, ready: o.Ready}
 	for _, i := range o.HAProxy.Instances() {
 		one := &watched{instance: i, wake: make(chan struct{}, 1)}
 		if path := o.StateFiles[i.Name()]; path != "" {
@@ -92,12 +99,23 @@ func NewWatcher(o WatchOptions) *Watcher {
 	return w
 }
 
-// Observed returns the last view of each instance, in the set's order. Before
+// ErrStale is the Err of a view that was taken too long ago: the reads after it have
+// not come back.
+var ErrStale = errors.New("not read lately")
+
+// staleLooks is how many looks in a row may be missing before a view is stale. One
+// look may take a read's whole timeout and a second on top.
+const staleLooks = 5
+
+// Views returns the last view of each instance, in the set's order. Before
 // the first read an instance has only its name.
-func (w *Watcher) Observed() []Observed {
-	all := make([]Observed, len(w.watched))
+func (w *Watcher) Views() []View {
+	all := make([]View, len(w.watched))
 	for n, one := range w.watched {
 		all[n] = one.last()
+		if v := &all[n]; v.Err == nil && !v.At.IsZero() && time.Since(v.At) > staleLooks*w.every {
+			v.Err = fmt.Errorf("haproxy %s: %w", v.Instance, ErrStale)
+		}
 	}
 	return all
 }
@@ -123,11 +141,11 @@ func (w *Watcher) Wake() {
 // was read. It is for a transition that wants its own doing seen and kept. What is
 // left of streams is not waited for: Run counts that right after.
 func (w *Watcher) Look(ctx context.Context) {
-	w.lookAt(ctx, func(string) bool { return true })
+	w.LookAt(ctx, func(string) bool { return true })
 }
 
-// lookAt is Look at some of the instances.
-func (w *Watcher) lookAt(ctx context.Context, wanted func(instance string) bool) {
+// LookAt is Look at some of the instances.
+func (w *Watcher) LookAt(ctx context.Context, wanted func(instance string) bool) {
 	var wg sync.WaitGroup
 	for _, one := range w.watched {
 		if wanted(one.instance.Name()) {
@@ -154,15 +172,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 func (w *Watcher) watch(ctx context.Context, one *watched) {
 	for {
-		o := w.look(ctx, one)
 		next := w.every
-		if o.Err != nil {
+		if !w.turn(ctx, one) {
 			next = min(next, retryAfter)
-		} else if w.looked != nil && ctx.Err() == nil {
-			w.tell(ctx, one, o)
-		}
-		if o.Err == nil {
-			w.count(ctx, one)
 		}
 		select {
 		case <-ctx.Done():
@@ -173,8 +185,30 @@ func (w *Watcher) watch(ctx context.Context, one *watched) {
 	}
 }
 
+// Turn looks at one instance once, as Run does again and again, and acts on what it saw.
+func (w *Watcher) Turn(ctx context.Context, instance string) {
+	for _, one := range w.watched {
+		if one.instance.Name() == instance {
+			w.turn(ctx, one)
+		}
+	}
+}
+
+// turn reports whether the instance could be read.
+func (w *Watcher) turn(ctx context.Context, one *watched) bool {
+	v := w.look(ctx, one)
+	if v.Err != nil {
+		return false
+	}
+	if w.looked != nil && ctx.Err() == nil {
+		w.tell(ctx, one, v)
+	}
+	w.count(ctx, one)
+	return true
+}
+
 // tell tells about a look, and outlives what that does.
-func (w *Watcher) tell(ctx context.Context, one *watched, o Observed) {
+func (w *Watcher) tell(ctx context.Context, one *watched, o View) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.log.Error("what was seen of haproxy could not be acted on", "haproxy", o.Instance, "panic", p)
@@ -184,7 +218,7 @@ func (w *Watcher) tell(ctx context.Context, one *watched, o Observed) {
 }
 
 // look reads one instance, keeps its state file and publishes what it saw.
-func (w *Watcher) look(ctx context.Context, one *watched) Observed {
+func (w *Watcher) look(ctx context.Context, one *watched) View {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	last := one.last()
@@ -192,19 +226,22 @@ func (w *Watcher) look(ctx context.Context, one *watched) Observed {
 	if ctx.Err() != nil {
 		return last
 	}
-	now := Observed{Instance: last.Instance, At: time.Now(), Err: err, Replaced: last.Replaced}
+	now := View{
+		Instance: last.Instance, Err: err, Replaced: last.Replaced,
+		OldWorkers: one.instance.HasMaster(), KeepsFile: one.file != nil,
+	}
 	if err == nil {
-		now.Info, now.Servers = dump.Info, make(map[string]runtimeapi.AdminState, len(dump.Servers))
-		now.Addresses, now.Agents = make(map[string]netip.AddrPort, len(dump.Servers)), make(map[string]bool, len(dump.Servers))
+		now.At, now.Info, now.Servers = time.Now(), dump.Info, make(map[string]Server, len(dump.Servers))
+		spare := dump.Spare()
 		for _, s := range dump.Servers {
-			now.Servers[s.Name()], now.Addresses[s.Name()], now.Agents[s.Name()] = s.Admin, s.At(), s.HasAgent()
+			now.Servers[s.Name()] = ServerOf(s, spare[s.Name()])
 		}
 		now.Replaced = last.Replaced || replaced(last, dump.Info)
 		if !replaced(last, dump.Info) {
-			now.Left = last.Left
+			now.InFlight, now.Down = last.InFlight, last.Down
 		}
 	} else {
-		now.Info, now.Servers, now.Addresses, now.Agents = last.Info, last.Servers, last.Addresses, last.Agents
+		now.At, now.Info, now.Servers = last.At, last.Info, last.Servers
 	}
 	now.StateFile = w.keep(one, dump, now, replaced(last, now.Info))
 	w.note(last, now)
@@ -226,7 +263,7 @@ func (one *watched) read(ctx context.Context) (runtimeapi.ServersState, error) {
 }
 
 // keep writes the instance's state file and says what is wrong with it.
-func (w *Watcher) keep(one *watched, dump runtimeapi.ServersState, now Observed, started bool) string {
+func (w *Watcher) keep(one *watched, dump runtimeapi.ServersState, now View, started bool) string {
 	if one.file == nil || !w.files.Load() {
 		return ""
 	}
@@ -246,12 +283,12 @@ func (w *Watcher) keep(one *watched, dump runtimeapi.ServersState, now Observed,
 }
 
 // replaced reports whether another process than the one of last shows this.
-func replaced(last Observed, now runtimeapi.Info) bool {
+func replaced(last View, now runtimeapi.Info) bool {
 	return !last.At.IsZero() && last.Info.PID != 0 && !last.Info.SameProcess(now)
 }
 
 // note logs what an operator would want to know once: lost, back, replaced.
-func (w *Watcher) note(last, now Observed) {
+func (w *Watcher) note(last, now View) {
 	seen, wasLost := !last.At.IsZero(), last.Err != nil
 	switch {
 	case now.Err != nil && !wasLost:
@@ -266,9 +303,12 @@ func (w *Watcher) note(last, now Observed) {
 	}
 }
 
-func (one *watched) last() Observed {
+// Readable reports whether the view says what the instance does now.
+func (v View) Readable() bool { return v.Err == nil && v.Servers != nil }
+
+func (one *watched) last() View {
 	if o := one.seen.Load(); o != nil {
 		return *o
 	}
-	return Observed{Instance: one.instance.Name()}
+	return View{Instance: one.instance.Name()}
 }

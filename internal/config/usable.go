@@ -1,0 +1,63 @@
+package config
+
+import (
+	"errors"
+	"time"
+)
+
+// secretsWithin bounds how long all the secrets of a file may take to be tried.
+const secretsWithin = 2 * time.Second
+
+// secrets says what a decoder does about the secrets that a file names.
+type secrets struct {
+	tried   bool      // they are read, not only named
+	outside bool      // this is not the service, and may lack its credentials
+	until   time.Time // the last moment for it, from the first one on
+}
+
+// usable reports a secret that cannot be used as it is. The messages name neither the
+// file nor what is in it: either may be a token that was put in the wrong place.
+func (d *decoder) usable(at place, s *Secret) {
+	if !d.secrets.tried {
+		return
+	}
+	if d.secrets.until.IsZero() {
+		d.secrets.until = time.Now().Add(secretsWithin)
+	}
+	switch err := s.try(time.Until(d.secrets.until)); {
+	case err == nil:
+	case errors.Is(err, errNoFolder) && d.secrets.outside:
+		d.remark(at, "the credential cannot be looked at outside of the service", "set CREDENTIALS_DIRECTORY to a folder that has it, to have it checked")
+	case errors.Is(err, errNoFolder):
+		d.report(at, errNoFolder.Error(), "load the credential with LoadCredential= in the service")
+	default:
+		d.report(at, "the file with the token "+err.Error(), "make it a file that tier-agent's user can read, with the token as its one line")
+	}
+}
+
+var errSlow = errors.New("was not read in time")
+
+// try reads the secret, and gives up after a time: the file may be on a mount that
+// hangs.
+func (s *Secret) try(within time.Duration) error {
+	path, err := s.path()
+	if err != nil {
+		return err
+	}
+	if within <= 0 { // one hangs, and each more would be one more thread that does
+		return errSlow
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := s.read(path)
+		read <- err
+	}()
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case err := <-read:
+		return err
+	case <-late.C:
+		return errSlow
+	}
+}

@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"tier-agent/internal/observe"
+	"tier-agent/internal/tier"
+)
+
+// byHAProxy reports whether a health check of HAProxy asks: those send no User-Agent,
+// which everything else does (measured on 2.6, 3.0 and 3.2). HAProxy is told what the
+// evidence says and never that its own servers are down: they would stay so for that.
+func byHAProxy(r *http.Request) bool { return r.UserAgent() == "" }
+
+// tier is a tier's answer, held against what HAProxy does: it is not ready while HAProxy
+// has its servers down. That is for people and orchestrators.
+func (ro *ReadOnly) tier(name []byte) (tier.Answer, bool) {
+	st, known := ro.Model.StatusOf(name)
+	if !known {
+		return tier.Answer{}, false
+	}
+	return inHAProxy(st, ro.Watcher.Views()).Answer, true
+}
+
+// inHAProxy is what the model says of a tier, less the servers that no HAProxy sends to.
+func inHAProxy(st tier.Status, views []observe.View) tier.Status {
+	st.Serving = 0
+	for _, s := range st.Servers {
+		if takes, known := taken(views, s.Backend+"/"+s.Name); s.Answer.Admit && (takes || !known) {
+			st.Serving++
+		}
+	}
+	if st.Answer.Admit && st.Serving < st.Needed {
+		st.Answer.Admit, st.Answer.Up, st.Answer.Reason = false, false, tier.ReasonDown
+	}
+	return st
+}
+
+// taken reports whether some HAProxy sends new requests to a server; known is false
+// where none that can be read has such a server.
+func taken(views []observe.View, server string) (takes, known bool) {
+	for _, v := range views {
+		if s, has := v.Servers[server]; has && v.Readable() {
+			known, takes = true, takes || s.Takes()
+		}
+	}
+	return takes, known
+}

@@ -1,0 +1,84 @@
+package observe
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Polls notes who is asked about: when HAProxy's checks, or its gate, last asked for a
+// name. Any number of goroutines may note at once, and noting allocates nothing.
+//
+// HAProxy does not say who it is. With several of them a name counts as asked for while
+// one of them asks.
+type Polls struct {
+	mu    sync.Mutex // held while names, which is replaced whole, is changed
+	names atomic.Pointer[map[string]*polled]
+}
+
+// Kind is a way of asking.
+type Kind int
+
+// The ways of asking.
+const (
+	AgentCheck  Kind = iota // HAProxy's agent-check, about a server or a tier
+	HealthCheck             // HAProxy's health check, about a server
+	Gate                    // a request, through SPOE, about a tier
+	kinds
+)
+
+// polled is in nanoseconds since 1970, by kind; 0 for never.
+type polled struct{ newest, before [kinds]atomic.Int64 }
+
+// SetNames says which servers and tiers there are. Others are not noted, so that what
+// comes from the wire takes no memory.
+func (p *Polls) SetNames(names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := make(map[string]*polled, len(names))
+	for _, name := range names {
+		if next[name] = p.of(name); next[name] == nil {
+			next[name] = new(polled)
+		}
+	}
+	p.names.Store(&next)
+}
+
+// Note notes that somebody asks for name now.
+func (p *Polls) Note(k Kind, name []byte, now time.Time) {
+	if all := p.names.Load(); all != nil {
+		if of := (*all)[string(name)]; of != nil {
+			of.before[k].Store(of.newest[k].Swap(now.UnixNano()))
+		}
+	}
+}
+
+func (p *Polls) of(name string) *polled {
+	if all := p.names.Load(); all != nil {
+		return (*all)[name]
+	}
+	return nil
+}
+
+// Last is when somebody last asked for name, and whether that has ended: nobody has
+// asked for three times as long as between the last two questions, and for some seconds.
+func (p *Polls) Last(k Kind, name string, now time.Time) (at time.Time, ended bool) {
+	of := p.of(name)
+	if of == nil {
+		return time.Time{}, false
+	}
+	newest, before := of.newest[k].Load(), of.before[k].Load()
+	if newest == 0 {
+		return time.Time{}, false
+	}
+	at = time.Unix(0, newest)
+	pause := leastPause
+	if before != 0 {
+		pause = max(pause, 3*time.Duration(newest-before))
+	}
+	return at, now.Sub(at) > pause
+}
+
+// leastPause is how long checks may be silent at least before they count as ended. The
+// slowest common inter is 5 s, and a check may take its timeout on top.
+const leastPause = 10 * time.Second
