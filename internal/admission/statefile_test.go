@@ -94,7 +94,7 @@ func TestG7_AReadmitThatClosesAgainLeavesItsRows(t *testing.T) {
 	<-held.met
 	soon(t, "hap1 is open", func() bool { return l.hap1.state("llm/gpu2") == 0 })
 	l.o.Watcher.LookAt(t.Context(), func(name string) bool { return name == "hap1" })
-	assert.Equal(t, []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
+	assert.Equal(guarantee.T(t), []string{"llm/gpu1", "llm/gpu2"}, f.rows(t, "hap1"))
 	l.Invalidate(llm)
 	close(held.release)
 	require.NotEqual(t, Done, (<-readmit).Outcome)
