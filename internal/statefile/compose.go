@@ -153,7 +153,7 @@ func (c *composing) portOf(s tier.ServerSpec, is runtimeapi.ServerState, there b
 	if at, ok := portIn(s.Target.URL); ok && !s.Separate && !unix {
 		return at, true
 	}
-	return is.Port, there
+	return is.Port, there || s.Target.URL.Scheme == "unix" // which has none
 }
 
 func portIn(u *url.URL) (int, bool) {

@@ -152,6 +152,7 @@ func TestRowsOfListedServers(t *testing.T) {
 
 		"without a port":           {"https://192.0.2.66", false, []runtimeapi.ServerState{is("h9", 0)}, "0 gpu 0 h1 - 0 0 1 1 0 6 1 0 6 0 0 0 - 443 -"},
 		"on a unix socket":         {not, false, []runtimeapi.ServerState{with(is("h1", 0), socket)}, "0 gpu 0 h1 - 0 0 1 1 0 6 1 0 6 0 0 0 - 0 -"},
+		"a unix socket, new":       {"unix:/run/gpu.sock", true, nil, "0 gpu 0 h1 - 2 8 1 1 0 6 1 0 0 0 0 0 - 0 -"},
 		"by name, not ready":       {not, false, []runtimeapi.ServerState{with(is("h1", 0), named)}, "0 gpu 0 h1 192.0.2.9 0 0 1 1 0 6 1 0 6 0 0 0 gpu.test 9001 -"},
 		"by name, waiting for DNS": {not, false, []runtimeapi.ServerState{with(is("h1", 0), waits)}, "0 gpu 0 h1 - 0 0 1 1 0 6 1 0 6 0 0 0 gpu.test 9001 -"},
 
