@@ -163,13 +163,11 @@ func (v *visit) change(ctx context.Context, i *runtimeapi.Instance, row runtimea
 	return opening, nil
 }
 
-// showing are the transition's servers as a table shows them. A listed server that
-// HAProxy does not have yet is closed by nobody: when a reload brings it with the drain
-// of its row in the server-state file, that is ours.
+// showing are the transition's servers as a table shows them.
 func (r *run) showing(instance string, table runtimeapi.ServersState) []seen {
 	var all []seen
 	for _, s := range r.servers {
-		if row, ok := table.Find(s.Backend, s.Name); ok || !s.Address.IsValid() {
+		if row, ok := table.Find(s.Backend, s.Name); ok || !s.Address.IsValid() { // listed, and yet to come: the drain of its row is ours
 			all = append(all, seen{place: place{instance, s.FullName()}, process: processOf(table.Info), admin: row.Admin, address: row.At()})
 		}
 	}

@@ -39,13 +39,10 @@ func (w *welcoming) standby(ctx context.Context, spec tier.Spec, s tier.ServerSp
 	case at.admin.StartsClosed() && !known.Held && at.wasOpen(known):
 		w.hold(known)
 	case a.Admit && w.newcomer(at, s):
-		leave, ok := w.lane(spec.Name).try(tier.Target{Tier: spec.Name, Server: s.FullName()})
-		if !ok {
-			return true // another look comes
-		}
-		defer leave()
-		return w.set(ctx, spec, s, at, runtimeapi.StateReady, now,
-			"%s is open again on haproxy %s: it had been opened there although its line disables it, and its evidence is ready")
+		return w.alone(spec.Name, at.server, func() bool {
+			return w.set(ctx, spec, s, at, runtimeapi.StateReady, now,
+				"%s is open again on haproxy %s: it had been opened there although its line disables it, and its evidence is ready")
+		})
 	}
 	return true
 }
