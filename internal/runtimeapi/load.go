@@ -23,7 +23,10 @@ type BackendLoad struct {
 	Algo string
 	// Sessions under way in the backend, and requests in its own queue.
 	Sessions, Queue int
-	Servers         []ServerLoad
+	// Cookie: clients are sent back to a server by its cookie. Empty columns, and so
+	// false, on a socket of `level user`.
+	Cookie  bool
+	Servers []ServerLoad
 }
 
 // ServerLoad is one server's row of `show stat` (management guide 9.1).
@@ -46,6 +49,8 @@ type ServerLoad struct {
 	CheckStatus, AgentStatus string
 	// LastAgent is what the agent check reported last, at most 200 bytes of it.
 	LastAgent string
+	// Cookie: the server has a cookie, which counts where its backend has one, too.
+	Cookie bool
 }
 
 // Up reports whether HAProxy would send the server a new request, judged by its
@@ -152,6 +157,7 @@ func parseLoad(text, backend string) (BackendLoad, bool, error) {
 			found = true
 			load.Status, load.Algo = r.text("status"), clean(r.text("algo"))
 			load.Sessions, load.Queue = r.count("scur"), r.count("qcur")
+			load.Cookie = r.given("cookie")
 		case statServer:
 			load.Servers = append(load.Servers, r.server())
 		}
@@ -197,10 +203,17 @@ func (r *statRow) server() ServerLoad {
 		CheckStatus: strings.TrimPrefix(r.text("check_status"), "* "),
 		AgentStatus: strings.TrimPrefix(r.text("agent_status"), "* "),
 		LastAgent:   clean(r.text("last_agt")),
+		Cookie:      r.given("cookie"),
 	}
 }
 
 func (r *statRow) text(column string) string { return r.fields[r.columns[column]] }
+
+// given reports whether a column that need not be there says anything.
+func (r *statRow) given(column string) bool {
+	n, there := r.columns[column]
+	return there && r.fields[n] != ""
+}
 
 // optional is a count that is empty where there is none.
 func (r *statRow) optional(column string) int {
