@@ -30,8 +30,8 @@ func (a *app) status() *cobra.Command {
 
 With --check only what is wrong is printed, a line each, and the exit code is 1 where
 anything is: HAProxy sends requests to a server that should get none, has one down that
-should be up, or cannot be read; what is quiesced is not closed everywhere; a
-server-state file is not loaded or not written.`,
+should be up, or cannot be read; what is quiesced is not closed everywhere, or not
+written down; a server-state file is not loaded or not written.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 || len(args) == 1 && args[0] == "" {
 				return usage("%s takes one tier or server at most, by its name; see %s --help", cmd.CommandPath(), cmd.CommandPath())
@@ -176,7 +176,7 @@ func printIntents(out io.Writer, intents []httpapi.IntentStatus) {
 			fmt.Fprintf(out, "%s was quiesced by %s (%s) when it had another address; that closes nothing now, and the next quiesce takes its place; tier-agent forget %s ends it\n", name, i.Who, i.Reason, name)
 		}
 		if i.Note != "" {
-			fmt.Fprintf(out, "%s: %s\n", name, i.Note)
+			fmt.Fprintln(out, noted(i))
 		}
 		for _, drift := range i.Drift {
 			fmt.Fprintln(out, notClosed(name, drift))

@@ -58,6 +58,9 @@ func red(st httpapi.Status, name string) (all []string) {
 		}
 	}
 	for _, i := range st.Intents {
+		if i.Unwritten {
+			all = append(all, noted(i))
+		}
 		for _, drift := range i.Drift {
 			all = append(all, notClosed(whose(i), drift))
 		}
@@ -84,6 +87,8 @@ func whose(i httpapi.IntentStatus) string { return cmp.Or(i.Server, i.Tier) }
 // The lines below stand in status and in status --check.
 
 func stillGetsIn(way admission.WayIn) string { return "requests still get in: " + way.Message }
+
+func noted(i httpapi.IntentStatus) string { return whose(i) + ": " + i.Note }
 
 func notClosed(name, drift string) string { return name + " is not closed everywhere: " + drift }
 

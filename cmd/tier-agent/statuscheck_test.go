@@ -53,6 +53,9 @@ func TestStatusCheck(t *testing.T) {
 		{name: "not closed everywhere", want: []string{"light is not closed everywhere: haproxy edge has light/l1 open"}, change: func(st *httpapi.Status) {
 			st.Intents = []httpapi.IntentStatus{{Tier: "light", Drift: []string{"haproxy edge has light/l1 open"}, Note: "carried on"}}
 		}},
+		{name: "not written down", want: []string{"light: the intents cannot be written"}, change: func(st *httpapi.Status) {
+			st.Intents = []httpapi.IntentStatus{{Tier: "light", Note: "the intents cannot be written", Unwritten: true}}
+		}},
 		{name: "ways in", want: []string{"heavy/h2 is quiesced, and requests still get in: " + way.Message, "light is quiesced, and requests still get in: " + way.Message}, change: func(st *httpapi.Status) {
 			st.Tiers[0].Servers[1].WaysIn, st.Tiers[1].WaysIn = []admission.WayIn{way}, []admission.WayIn{way}
 		}},

@@ -34,7 +34,7 @@ func (ro *ReadOnly) Status() Status {
 		for _, i := range ro.Intents.Intents() {
 			st.Intents = append(st.Intents, IntentStatus{
 				Tier: i.Tier, Server: i.Server, Reason: i.Reason, Who: i.Who, Since: i.Since, Phase: string(i.Phase),
-				Orphan: i.Orphan, Stale: i.Stale, Host: i.Host, Forced: i.Forced, Without: i.Without, Note: i.Note, Drift: i.Drift,
+				Orphan: i.Orphan, Stale: i.Stale, Host: i.Host, Forced: i.Forced, Without: i.Without, Note: i.Note, Drift: i.Drift, Unwritten: i.Unwritten,
 			})
 		}
 	}

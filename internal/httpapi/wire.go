@@ -61,6 +61,8 @@ type IntentStatus struct {
 	Without []string  `json:"without,omitempty"`
 	Note    string    `json:"note,omitempty"`  // what a start found half done
 	Drift   []string  `json:"drift,omitempty"` // where HAProxy does not show it
+	// Unwritten: a restart would take what was on disk before; the note says it too.
+	Unwritten bool `json:"unwritten,omitempty"`
 }
 
 // TierStatus is one tier of a Status, in the configuration's order.
