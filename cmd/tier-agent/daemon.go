@@ -100,11 +100,11 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 			controller.Reconcile(ctx, i, o)
 		},
 	})
+	polls := new(observe.Polls)
 	controller = admission.New(admission.Options{
-		Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
+		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
 	})
 	metrics.Watch(model, watcher)
-	polls := new(observe.Polls)
 	metrics.Reloaded(true, time.Now())
 	whole := newBoard(model, cfg)
 	reload = &reloader{model: model, polls: polls, controller: controller, monitor: monitor, metrics: metrics, watcher: watcher, board: whole, activated: activated, log: log, cfg: cfg}

@@ -23,6 +23,8 @@ type Options struct {
 	HAProxy *runtimeapi.Set
 	// Watcher is what the HAProxies last showed; may be nil.
 	Watcher Watcher
+	// Polls notes who is asked about; may be nil.
+	Polls *observe.Polls
 	// HardStopAfter is how long old workers of each HAProxy may live.
 	HardStopAfter map[string]time.Duration
 	// Store keeps the intents.

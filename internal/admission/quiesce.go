@@ -94,11 +94,11 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		c.explained(q.Target)
 		switch {
 		case !first:
-			return r.end(Done, CodeOK, "%s was quiesced already, by %s for %q%s", q.Target, closure.Who, closure.Reason, files)
+			return r.end(Done, CodeOK, "%s was quiesced already, by %s for %q%s%s", q.Target, closure.Who, closure.Reason, files, r.waysIn())
 		case r.spec.AgentWords:
 			return r.end(Done, CodeOK, "%s is quiesced; HAProxy hears of it at its next agent-check, which nothing here can confirm", q.Target)
 		}
-		return r.end(Done, CodeOK, "%s is quiesced and drained in HAProxy%s%s", q.Target, r.absent(), files)
+		return r.end(Done, CodeOK, "%s is quiesced and drained in HAProxy%s%s%s", q.Target, r.absent(), files, r.waysIn())
 	})
 }
 

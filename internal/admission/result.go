@@ -78,7 +78,10 @@ type Result struct {
 	Evidence   []Evidence       `json:"evidence,omitempty"`
 	HAProxy    []InstanceResult `json:"haproxy,omitempty"`
 	Without    []string         `json:"without,omitempty"` // instances that were left out on request
-	Seconds    float64          `json:"seconds"`
+	// WaysIn are the ways on which the target's engines still get new requests, after a
+	// quiesce and a drain. There may be others: see WayIn.
+	WaysIn  []WayIn `json:"ways_in,omitempty"`
+	Seconds float64 `json:"seconds"`
 }
 
 // Evidence is the verdict that a readmit took of one server.

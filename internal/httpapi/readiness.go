@@ -25,6 +25,7 @@ type Model interface {
 type Intents interface {
 	Intents() []admission.IntentStatus
 	Holds(observe.View) []admission.Hold
+	Ways(...tier.Target) map[tier.Target][]admission.WayIn
 }
 
 // Watcher tells what the HAProxies last showed.

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"tier-agent/internal/admission"
 	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -36,7 +37,7 @@ func (ro *ReadOnly) Status() Status {
 		for _, i := range ro.Intents.Intents() {
 			st.Intents = append(st.Intents, IntentStatus{
 				Tier: i.Tier, Server: i.Server, Reason: i.Reason, Who: i.Who, Since: i.Since, Phase: string(i.Phase),
-				Orphan: i.Orphan, Stale: i.Stale, Host: i.Host, Forced: i.Forced, Without: i.Without, Note: i.Note, Drift: i.Drift,
+				Orphan: i.Orphan, Stale: i.Stale, Host: i.Host, Forced: i.Forced, Without: i.Without, Note: i.Note, Drift: i.Drift, Unwritten: i.Unwritten,
 			})
 		}
 	}
@@ -81,7 +82,31 @@ func (ro *ReadOnly) Status() Status {
 		}
 		st.Tiers = append(st.Tiers, ts)
 	}
+	if ro.Intents != nil {
+		ro.waysIn(st.Tiers)
+	}
 	return st
+}
+
+// waysIn says which ways are left into the tiers and servers that are quiesced.
+func (ro *ReadOnly) waysIn(tiers []TierStatus) {
+	var quiesced []tier.Target
+	each := func(do func(tier.Target, *tier.Closure, *[]admission.WayIn)) {
+		for n := range tiers {
+			t := &tiers[n]
+			do(tier.Target{Tier: t.Name}, t.Closure, &t.WaysIn)
+			for m := range t.Servers {
+				do(tier.Target{Tier: t.Name, Server: t.Servers[m].Name}, t.Servers[m].Closure, &t.Servers[m].WaysIn)
+			}
+		}
+	}
+	each(func(target tier.Target, c *tier.Closure, _ *[]admission.WayIn) {
+		if c != nil {
+			quiesced = append(quiesced, target)
+		}
+	})
+	left := ro.Intents.Ways(quiesced...)
+	each(func(target tier.Target, _ *tier.Closure, into *[]admission.WayIn) { *into = left[target] })
 }
 
 // utc is nil for the zero time.
@@ -159,11 +184,7 @@ func (ro *ReadOnly) inEach(observed []observe.View, now time.Time, server, tier 
 		if all == nil {
 			all = map[string]ShownStatus{}
 		}
-		// What asked before its process began was another one.
-		since := func(k observe.Kind, name string) bool {
-			at, ended := ro.Polls.Last(k, name, now)
-			return at.After(o.Started()) && (k == observe.Gate || !ended)
-		}
+		since := func(k observe.Kind, name string) bool { return ro.Polls.Asks(o, k, name, now) }
 		all[o.Instance] = ShownStatus{
 			Takes: s.Takes(), State: s.String(), Weight: s.Weight,
 			AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),

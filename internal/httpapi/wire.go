@@ -61,6 +61,8 @@ type IntentStatus struct {
 	Without []string  `json:"without,omitempty"`
 	Note    string    `json:"note,omitempty"`  // what a start found half done
 	Drift   []string  `json:"drift,omitempty"` // where HAProxy does not show it
+	// Unwritten: a restart would take what was on disk before; the note says it too.
+	Unwritten bool `json:"unwritten,omitempty"`
 }
 
 // TierStatus is one tier of a Status, in the configuration's order.
@@ -79,6 +81,8 @@ type TierStatus struct {
 	// GateAskedMS is the time since the gate was last asked about the tier; absent where
 	// it never was.
 	GateAskedMS *int64 `json:"gate_asked_ms,omitempty"`
+	// WaysIn are the ways on which the engines of a quiesced tier still get new requests.
+	WaysIn []admission.WayIn `json:"ways_in,omitempty"`
 }
 
 // MembersStatus says where the servers of a tier come from.
@@ -110,6 +114,8 @@ type ServerStatus struct {
 	// Shown is what each HAProxy that can be read does with it, by instance.
 	Shown map[string]ShownStatus `json:"shown,omitempty"`
 	Asked *AskedStatus           `json:"asked"`
+	// WaysIn are those of a server that is quiesced itself.
+	WaysIn []admission.WayIn `json:"ways_in,omitempty"`
 }
 
 // ShownStatus is one server as one HAProxy has it.

@@ -79,6 +79,17 @@ func (p *Polls) Last(k Kind, name string, now time.Time) (at time.Time, ended bo
 	return at, now.Sub(at) > pause
 }
 
+// Asks reports whether name is asked for by the HAProxy of the view: what asked before its
+// process began was another one. The gate is asked only when a request comes, so that its
+// silence ends nothing. May be called on nil, which nobody has asked.
+func (p *Polls) Asks(v View, k Kind, name string, now time.Time) bool {
+	if p == nil {
+		return false
+	}
+	at, ended := p.Last(k, name, now)
+	return at.After(v.Started()) && (k == Gate || !ended)
+}
+
 // leastPause is how long checks may be silent at least before they count as ended. The
 // slowest common inter is 5 s, and a check may take its timeout on top.
 const leastPause = 10 * time.Second

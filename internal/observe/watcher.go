@@ -30,6 +30,10 @@ type View struct {
 	// Down says what HAProxy's checks have heard of the servers that are down there and
 	// should be up, by "backend/server".
 	Down map[string]string
+	// Returning says, of servers that Options.Quiesced names and of others at their
+	// addresses, by what clients come back to them also while they are drained:
+	// "a cookie", or a stick table; by "backend/server".
+	Returning map[string]string
 	// OldWorkers: the streams of old workers can be seen. KeepsFile: its server-state file
 	// is written here.
 	OldWorkers, KeepsFile bool
@@ -56,8 +60,9 @@ type watched struct {
 	seen     atomic.Pointer[View]
 	wake     chan struct{}
 
-	mu   sync.Mutex // held for one look: dumps are taken, and files written, in one order
-	file *statefile.File
+	mu    sync.Mutex      // held for one look: dumps are taken, and files written, in one order
+	asked map[string]bool // backends whose ways back are known, of the process that was seen last
+	file  *statefile.File
 }
 
 // retryAfter is the time to the next read of an instance that could not be
@@ -149,7 +154,10 @@ func (w *Watcher) LookAt(ctx context.Context, wanted func(instance string) bool)
 	var wg sync.WaitGroup
 	for _, one := range w.watched {
 		if wanted(one.instance.Name()) {
-			wg.Go(func() { w.look(ctx, one) })
+			wg.Go(func() {
+				w.look(ctx, one)
+				w.askReturning(ctx, one)
+			})
 		}
 	}
 	wg.Wait()
@@ -203,6 +211,7 @@ func (w *Watcher) turn(ctx context.Context, one *watched) bool {
 	if w.looked != nil && ctx.Err() == nil {
 		w.tell(ctx, one, v)
 	}
+	w.askReturning(ctx, one)
 	w.count(ctx, one)
 	return true
 }
@@ -238,10 +247,12 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 		}
 		now.Replaced = last.Replaced || replaced(last, dump.Info)
 		if !replaced(last, dump.Info) {
-			now.InFlight, now.Down = last.InFlight, last.Down
+			now.InFlight, now.Down, now.Returning = last.InFlight, last.Down, last.Returning
+		} else {
+			one.asked = nil
 		}
 	} else {
-		now.At, now.Info, now.Servers = last.At, last.Info, last.Servers
+		now.At, now.Info, now.Servers, now.Returning = last.At, last.Info, last.Servers, last.Returning
 	}
 	now.StateFile = w.keep(one, dump, now, replaced(last, now.Info))
 	w.note(last, now)
