@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -84,8 +85,12 @@ HAProxy's frontend still refuses: take it out there.`,
 
 func (a *app) overrideDirect(ctx context.Context, sockets, servers []string, lasting time.Duration, reason string) error {
 	// Nothing may end this process by itself before the servers are given back: not a
-	// second Ctrl-C, nor a terminal that is gone.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// second Ctrl-C, nor a terminal that is gone. Under nohup that is no end at all.
+	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, ends...)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE)
 	d := override.Direct{Servers: servers, For: lasting, Say: a.sayDirect}

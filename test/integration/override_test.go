@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -240,7 +241,11 @@ func TestOverride_DirectlyWhereTierAgentIsDead(t *testing.T) {
 		f.settle(f.heavyTraffic, 50)
 		assert.Equal(t, before, []string{w.row("heavy/h1"), w.row("fast/f1")}, "a refusal changes nothing")
 
-		for _, end := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+		hangup := syscall.SIGHUP
+		if signal.Ignored(hangup) {
+			hangup = syscall.SIGINT // this runs under nohup
+		}
+		for end, long := range map[syscall.Signal]int64{hangup: 1000, syscall.SIGTERM: 100} { // 1000 last longer than its checks need
 			both(either)
 			began := time.Now()
 			p := direct("direct-"+end.String(), "heavy/h1", "fast/f1")
@@ -248,20 +253,20 @@ func TestOverride_DirectlyWhereTierAgentIsDead(t *testing.T) {
 			w.waitStatus("fast", http.StatusOK)
 			t.Logf("served %v after the command", time.Since(began))
 			both(mustServe)
-			f.settle(f.fastTraffic, 1000) // longer than its checks need
+			f.settle(f.fastTraffic, long)
 			both(either)
 			require.NoError(t, w.Reload())
 			w.waitStatus("heavy", http.StatusOK)
 			w.waitStatus("fast", http.StatusOK)
 			time.Sleep(1500 * time.Millisecond) // a check that was under way may have taken one down until the next look
 			both(mustServe)
-			f.settle(f.fastTraffic, 300)
+			f.settle(f.fastTraffic, 100)
 			both(either)
 			require.NoError(t, p.Signal(end))
 			<-p.Done()
 			both(mustRefuse)
 			assert.Equal(guarantee.T(t), before, []string{w.row("heavy/h1"), w.row("fast/f1")}, p.Output())
-			f.settle(f.fastTraffic, 1000)
+			f.settle(f.fastTraffic, long)
 			assert.Equal(guarantee.T(t), before, []string{w.row("heavy/h1"), w.row("fast/f1")})
 		}
 
@@ -284,6 +289,18 @@ func TestOverride_DirectlyWhereTierAgentIsDead(t *testing.T) {
 		f.heavyTraffic.stop()
 		f.fastTraffic.stop()
 		f.report("an override without tier-agent")
+
+		// HAProxy is gone at the end.
+		ctx, cancel := context.WithCancel(t.Context())
+		d.For, d.Say = time.Hour, func(text string) {
+			if strings.HasSuffix(text, "now open") {
+				assert.NoError(t, w.HAProxies[0].Kill())
+				cancel()
+			}
+		}
+		err = d.Run(ctx)
+		require.ErrorContains(t, err, "not given back: haproxy edge: ")
+		assert.ErrorContains(t, err, "say to haproxy edge: set server heavy/h1 health down; enable health heavy/h1; enable agent heavy/h1")
 	})
 }
 
@@ -316,5 +333,37 @@ func TestOverride_DirectlyBehindAGate(t *testing.T) {
 		require.NoError(t, p.Signal(syscall.SIGINT))
 		<-p.Done()
 		w.waitStatus("heavy", http.StatusServiceUnavailable)
+	})
+}
+
+// A member that no evidence has opened yet is opened on its health, and is its checks'
+// when that is over.
+//
+// Control: with the reconciler asking for evidence, its slot stayed disabled.
+func TestOverride_OfMembers(t *testing.T) {
+	discovered(t, 4, func(f *fleet) {
+		t := f.t
+		other := f.host("127.0.0.3", "other")
+		require.NoError(t, f.dns.Set(heavyName, "127.0.0.2", "127.0.0.3"))
+		f.member("heavy/h2", "degraded")
+		assert.Zero(guarantee.T(t), other.Requests(engine.Chat))
+		f.verb(0, "override", "heavy", "--for", "10m", "--reason", "wrong-identity")
+		reached := func() error {
+			if _, err := f.Ask(t.Context(), "heavy"); err != nil {
+				return err
+			}
+			if other.Requests(engine.Chat) == 0 {
+				return errors.New("no request at the other one")
+			}
+			return nil
+		}
+		require.NoError(t, lab.Within(15*time.Second, reached))
+		f.verb(0, "override", "heavy", "--end")
+		f.waitStat("heavy", "h2", isDown, "its checks hear of the end")
+		n := other.Requests(engine.Chat)
+		for range 50 {
+			assert.Equal(t, http.StatusOK, f.ask("heavy").Status)
+		}
+		assert.Equal(guarantee.T(t), n, other.Requests(engine.Chat))
 	})
 }
