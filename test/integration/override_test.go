@@ -52,10 +52,10 @@ func (w *world) poll() string {
 
 // heavy is healthy and goes by a name that the configuration does not expect.
 //
-// Controls: with the override left out of the model, nothing was served; with it heeded
-// where the gate is settled, or instead of the health, or instead of shut, requests
-// reached a quiesced tier, an engine that answers 503, and the gate admitted a tier whose
-// one server is held.
+// Controls: with the override left out of the model, nothing was served; with health not
+// asked, an engine that answers 503 was; with the gates not looked at under an override,
+// the checks of the quiesced tier were told up; with shut not looked at, the tier whose one
+// server is held was admitted.
 func TestOverride_OpensOnHealthAlone(t *testing.T) {
 	faults(t, "an override", worldOptions{gate: true}, func(f *fault) {
 		t := f.t
@@ -121,6 +121,8 @@ func TestOverride_OpensOnHealthAlone(t *testing.T) {
 		r = f.verb(0, "override", "heavy", "--for", "20m", "--reason", "again")
 		assert.Contains(t, r.Message, "it is quiesced, and stays closed")
 		f.settle(f.heavyTraffic, 100)
+		assert.Equal(guarantee.T(t), "quiesced", refusalOf(t, f.ask("heavy")).Reason)
+		assert.Equal(guarantee.T(t), "down # quiesced\n", f.poll())
 		assert.Equal(guarantee.T(t), "not_ready", f.verb(1, "readmit", "heavy", "--wait", "2s").Code, "a readmit wants evidence")
 		f.settle(f.heavyTraffic, 30)
 		f.heavy.SetModel(lab.HeavyModel)
@@ -201,9 +203,10 @@ func (w *world) row(name string) string {
 
 // tier-agent is dead: of heavy the last that it said was down, of fast it was up.
 //
-// Controls: without the health set up, nothing was served; with Run looking once, a reload
-// ended it; without giveBack both went on being served; without SIGHUP caught, so they did
-// when the terminal was gone.
+// Controls: without the health set up, nothing was served; with keepOpen acting once, a
+// reload ended it; without giveBack both went on being served; without SIGHUP caught, so they did
+// when the terminal was gone; without the look at the admin state it was not refused, and
+// without health down in Reinstating the servers stayed open at the end.
 func TestOverride_DirectlyWhereTierAgentIsDead(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorld(t, haproxy, "")
@@ -219,7 +222,12 @@ func TestOverride_DirectlyWhereTierAgentIsDead(t *testing.T) {
 		refused := func(says string, servers ...string) {
 			t.Helper()
 			p := direct("refused", servers...)
-			<-p.Done()
+			select {
+			case <-p.Done():
+			case <-time.After(15 * time.Second):
+				require.NoError(t, p.Kill())
+				assert.Fail(guarantee.T(t), "it is not refused")
+			}
 			assert.Contains(t, p.Output(), says)
 		}
 		refused("tier-agent answers at "+w.AdminSocket()+": give tier-agent override TIER instead", "heavy/h1")
@@ -307,7 +315,7 @@ func TestOverride_DirectlyWhereTierAgentIsDead(t *testing.T) {
 // Where tier-agent is dead the gate refuses what the servers would take. One line and a
 // reload take it out.
 //
-// Control: with presetenv in the place of setenv, 2.6 and 3.0 went on refusing.
+// Control: with presetenv in the place of setenv, it went on refusing.
 func TestOverride_DirectlyBehindAGate(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{gate: true, config: func(_ lab.Options, text string) string {
