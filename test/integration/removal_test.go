@@ -34,8 +34,8 @@ func without(text string) string {
 // A reload takes tier-agent out, and then it ends. Fast is open and loses nothing; heavy
 // is quiesced, and its drain outlives tier-agent.
 //
-// Controls: with tier-agent ended before the reload, fast lost requests; with the gate or
-// the checks left in the file, it was closed in the end.
+// Controls: with tier-agent ended before the reload, heavy was not drained after it; with
+// the checks left as they are, it did not open in the end.
 func TestTierAgentIsTakenOutOfHAProxy(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{gate: true, config: func(_ lab.Options, text string) string {
