@@ -20,6 +20,7 @@ import (
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
 	"tier-agent/internal/observe"
+	"tier-agent/internal/override"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -62,19 +63,24 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil { // of use all the same
 		log.Warn("activation_min counts for no tier that is configured now", "error", err)
 	}
+	overrides, err := override.Open(cfg.StateDir, time.Now())
+	if err != nil { // of use all the same
+		log.Warn("overrides from before are not in force", "error", err)
+	}
 	ls, err := listen(cfg.Listen)
 	if err != nil {
 		return err
 	}
 	defer ls.close()
-	return serveOn(ctx, ls, disk{store, openings, once}, cfg, hangups, log)
+	return serveOn(ctx, ls, disk{store, openings, once, overrides}, cfg, hangups, log)
 }
 
 // disk is what is kept in the state directory.
 type disk struct {
-	intents  admission.Store
-	openings admission.Openings
-	once     *activation.Store
+	intents   admission.Store
+	openings  admission.Openings
+	once      *activation.Store
+	overrides *override.Store
 }
 
 func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, hangups <-chan os.Signal, log *slog.Logger) error {
@@ -102,7 +108,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	})
 	polls := new(observe.Polls)
 	controller = admission.New(admission.Options{
-		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
+		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, Overrides: kept.overrides, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
 	})
 	metrics.Watch(model, watcher)
 	metrics.Reloaded(true, time.Now())
@@ -147,6 +153,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	background.Go(stage("haproxy watcher", func() error { return watcher.Run(probes) }))
 	background.Go(stage("readiness", func() error { return whole.run(probes, ready) }))
 	background.Go(stage("activations", func() error { return activated.run(probes) }))
+	background.Go(stage("overrides", func() error { return controller.EndOverrides(probes) }))
 	compared := make(chan struct{})
 	background.Go(func() error {
 		defer close(compared)

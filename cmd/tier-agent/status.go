@@ -82,6 +82,12 @@ func (a *app) showStatus(ctx context.Context, name string, timeout time.Duration
 }
 
 func printStatus(out io.Writer, st httpapi.Status, name string) {
+	for _, t := range st.Tiers {
+		if o := t.Override; o != nil {
+			fmt.Fprintf(out, "OVERRIDE: %s is open on HAProxy's word and health checks alone, for %v more, until %s, by %s for %q; tier-agent override %s --end\n",
+				t.Name, time.Duration(o.LeftS)*time.Second, o.Until.Format(time.RFC3339), o.Who, o.Reason, t.Name)
+		}
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TIER\tSERVER\tNEW REQUESTS\tSTATE\tREASON\tEVIDENCE\tAGE\tGENERATION\tHAPROXY")
 	for _, t := range st.Tiers {

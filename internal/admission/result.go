@@ -18,6 +18,8 @@ const (
 	VerbInvalidate Verb = "invalidate"
 	// VerbForget ends a record that closes nothing; admission stays as it is.
 	VerbForget Verb = "forget"
+	// VerbOverride opens a tier on health alone, for a time.
+	VerbOverride Verb = "override"
 	// VerbReconcile is tier-agent's own: it closes again what an intent wants
 	// closed.
 	VerbReconcile Verb = "reconcile"

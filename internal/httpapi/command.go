@@ -22,7 +22,9 @@ type Command struct {
 	Tier              string `json:"tier,omitempty"`
 	Server            Server `json:"server,omitempty"` // "backend/server"; for forget also "backend/server@address"
 	All               bool   `json:"all,omitempty"`    // invalidate
-	Reason            string `json:"reason,omitempty"` // quiesce
+	Reason            string `json:"reason,omitempty"` // quiesce and override
+	For               string `json:"for,omitempty"`    // override
+	End               bool   `json:"end,omitempty"`    // override
 	Timeout           string `json:"timeout,omitempty"`
 	IgnoreOldWorkers  bool   `json:"ignore_old_workers,omitempty"`
 	AllowUnidentified bool   `json:"allow_unidentified,omitempty"`

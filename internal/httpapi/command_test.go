@@ -38,6 +38,8 @@ func TestCommandsReachTheController(t *testing.T) {
 		{"forget", `{"tier":"old"}`, admission.ForgetRequest{Target: tier.Target{Tier: "old"}, Who: "unknown"}},
 		{"forget", `{"tier":"heavy","server":"heavy/h3@192.0.2.1:9000"}`, admission.ForgetRequest{Target: tier.Target{Tier: "heavy", Server: "heavy/h3@192.0.2.1:9000"}, Who: "unknown"}},
 		{"forget", `{"server":"heavy/h3@[2001:db8::1]:9000"}`, admission.ForgetRequest{Target: tier.Target{Server: "heavy/h3@[2001:db8::1]:9000"}, Who: "unknown"}},
+		{"override", `{"tier":"heavy","for":"30m","reason":"wrong-id"}`, admission.OverrideRequest{Tier: "heavy", For: 30 * time.Minute, Reason: "wrong-id", Who: "unknown"}},
+		{"override", `{"tier":"heavy","end":true}`, admission.OverrideRequest{Tier: "heavy", Who: "unknown", End: true}},
 	} {
 		w := post(c.admin(), one.verb, one.body)
 		require.Equal(t, http.StatusOK, w.Code, w.Body)
@@ -79,6 +81,11 @@ func TestStrictCommands(t *testing.T) {
 		{"drain", `{"tier":"heavy","timeout":"1m","reason":"swap"}`, `"reason" is not for drain: leave it out`},
 		{"drain", `{"tier":"heavy","timeout":"1m","all":true}`, `"all" is not for drain: leave it out`},
 		{"readmit", `{"tier":"heavy","ignore_old_workers":true}`, `"ignore_old_workers" is not for readmit: leave it out`},
+		{"override", `{"tier":"heavy","reason":"wrong-id"}`, `"for" is "": give a duration with its unit, such as "30m"`},
+		{"override", `{"tier":"heavy","for":"30","reason":"wrong-id"}`, `"for" is "30": give a duration with its unit, such as "30m"`},
+		{"override", `{"tier":"heavy","end":true,"for":"30m"}`, `"end" ends an override now: leave out "for" and "reason"`},
+		{"override", `{"tier":"heavy","server":"heavy/h1","end":true}`, `"server" is not for override: leave it out`},
+		{"quiesce", `{"tier":"heavy","for":"30m"}`, `"for" is not for quiesce: leave it out`},
 		{"invalidate", `{"tier":"heavy","take_hold":true}`, `"take_hold" is not for invalidate: leave it out`},
 		{"quiesce", `{"tier":"heavy","server":""}`, `"server" is empty: give "backend/server", or leave it out for the whole tier`},
 		{"readmit", `{"tier":"heavy","server":null}`, `"server" is empty: give "backend/server", or leave it out for the whole tier`},

@@ -63,6 +63,9 @@ func (ro *ReadOnly) Status() Status {
 		if at, _ := ro.Polls.Last(observe.Gate, t.Name, now); !at.IsZero() {
 			ts.GateAskedMS = milliseconds(now.Sub(at))
 		}
+		if o := t.Override; o != nil {
+			ts.Override = &OverrideStatus{Override: *o, LeftS: int64(o.Left(now).Seconds())}
+		}
 		if t.Members != nil {
 			ts.Members = &MembersStatus{Backend: t.Members.Backend, LeftOut: t.Members.LeftOut}
 		}
