@@ -20,6 +20,7 @@ import (
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
 	"tier-agent/internal/observe"
+	"tier-agent/internal/override"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -62,19 +63,24 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil { // of use all the same
 		log.Warn("activation_min counts for no tier that is configured now", "error", err)
 	}
+	overrides, err := override.Open(cfg.StateDir, time.Now())
+	if err != nil { // of use all the same
+		log.Warn("overrides from before are not in force", "error", err)
+	}
 	ls, err := listen(cfg.Listen)
 	if err != nil {
 		return err
 	}
 	defer ls.close()
-	return serveOn(ctx, ls, disk{store, openings, once}, cfg, hangups, log)
+	return serveOn(ctx, ls, disk{store, openings, once, overrides}, cfg, hangups, log)
 }
 
 // disk is what is kept in the state directory.
 type disk struct {
-	intents  admission.Store
-	openings admission.Openings
-	once     *activation.Store
+	intents   admission.Store
+	openings  admission.Openings
+	once      *activation.Store
+	overrides *override.Store
 }
 
 func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, hangups <-chan os.Signal, log *slog.Logger) error {
@@ -87,20 +93,22 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	metrics := httpapi.NewMetrics(version, agentcheck.Kinds())
 	set := instances(cfg)
 	monitor := tier.NewMonitor(model, probe.New(probe.Options{UserAgent: "tier-agent/" + version}), metrics.ProbeEnded, log)
-	polls := new(observe.Polls)
 	var controller *admission.Controller
 	var reload *reloader
+	ungate := ungates(model)
 	watcher := observe.New(observe.Options{
 		HAProxy: set, Every: watchEvery, Log: log,
-		StateFiles: stateFiles(cfg), Kept: keptRows(model), Quiesced: quiesced(model), Ready: up(model),
+		StateFiles: stateFiles(cfg), Rows: rows(model), Quiesced: quiesced(model), Ready: up(model),
 		Looked: func(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
+			ungate(o)
 			reload.Discover(ctx)
 			reload.noteMissing(o)
 			controller.Reconcile(ctx, i, o)
 		},
 	})
+	polls := new(observe.Polls)
 	controller = admission.New(admission.Options{
-		Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, HardStopAfter: hardStops(cfg), Polls: polls, Log: log, Ended: metrics.TransitionEnded,
+		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, Overrides: kept.overrides, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
 	})
 	metrics.Watch(model, watcher)
 	metrics.Reloaded(true, time.Now())
@@ -116,7 +124,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	adminAPI := &httpapi.Admin{ReadOnly: readOnly, Controller: controller, Reloader: reload}
 	agent := agentcheck.NewServer(agentSource{model, polls}, agentcheck.Options{OnAnswer: metrics.Answered, Logger: log})
 	ready := make(chan struct{})
-	gate := newGate(gateSource{model, polls}, cfg.Listen.SPOE, ready, metrics, log)
+	gate := newGate(gateSource{model, polls, len(cfg.HAProxy) == 1}, cfg.Listen.SPOE, ready, metrics, log)
 	if len(ls.spoe) > 0 {
 		readOnly.Gate = func() (int, time.Time) { return gate.Connections(), gate.Asked() }
 	}
@@ -145,6 +153,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	background.Go(stage("haproxy watcher", func() error { return watcher.Run(probes) }))
 	background.Go(stage("readiness", func() error { return whole.run(probes, ready) }))
 	background.Go(stage("activations", func() error { return activated.run(probes) }))
+	background.Go(stage("overrides", func() error { return controller.EndOverrides(probes) }))
 	compared := make(chan struct{})
 	background.Go(func() error {
 		defer close(compared)
@@ -172,6 +181,10 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 		}))
 		commands.Go(stage("reload", func() error { return reload.onSignal(ctx, hangups) }))
 		watcher.KeepFiles()
+		// HAProxy may be reloaded as soon as systemd knows that this serves.
+		bounded, cancel := context.WithTimeout(ctx, cfg.StartBudget/compareShare)
+		watcher.Look(bounded)
+		cancel()
 		log.Info("serving", "waited", time.Since(began).Round(time.Millisecond).String())
 		notify(log, daemon.SdNotifyReady)
 	}

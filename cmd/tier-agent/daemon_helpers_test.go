@@ -23,6 +23,7 @@ import (
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
+	"tier-agent/internal/override"
 	"tier-agent/test/guarantee"
 )
 
@@ -152,6 +153,8 @@ func start(t testing.TB, cfg *config.Config) *running {
 	require.NoError(t, err)
 	once, err := activation.Open(dir)
 	require.NoError(t, err)
+	overrides, err := override.Open(dir, time.Now())
+	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	ctx, stop := context.WithCancel(context.Background())
 	d := &running{
@@ -162,7 +165,7 @@ func start(t testing.TB, cfg *config.Config) *running {
 	go func() {
 		defer close(d.ended)
 		defer ls.close()
-		d.err = serveOn(ctx, ls, disk{store, openings, once}, cfg, d.hangups, log)
+		d.err = serveOn(ctx, ls, disk{store, openings, once, overrides}, cfg, d.hangups, log)
 	}()
 	t.Cleanup(func() {
 		stop()

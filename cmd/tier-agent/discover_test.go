@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"io"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,8 +16,6 @@ import (
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/members"
 	"tier-agent/internal/observe"
-	"tier-agent/internal/probe"
-	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 	"tier-agent/test/guarantee"
 )
@@ -67,73 +62,6 @@ func TestSpecsOfMembers(t *testing.T) {
 	assert.NotEqual(guarantee.T(t), s.Subject, of("192.0.2.1:10").Servers[0].Subject)
 	assert.Equal(t, &tier.Members{Backend: "gpu"}, a.Members)
 	assert.Nil(t, specs(cfg, nil)[2].Members)
-}
-
-// prober has all be ready, but for what is named.
-type prober struct{ not string }
-
-func (p prober) Probe(_ context.Context, target probe.Target) probe.Result {
-	return probe.Result{Ready: target.URL.Hostname() != p.not, Reason: "said so"}
-}
-func (p prober) Exercise(ctx context.Context, target probe.Target) probe.Result {
-	return p.Probe(ctx, target)
-}
-
-// Of the slots that DNS fills those are to start open that are before the first one
-// without a row: a new worker lets the first answer fill the others as it likes.
-//
-// Negative control: without gap, what is behind an empty or new slot had rows.
-func TestRowsOfMembers(t *testing.T) {
-	const host = "gpu.test"
-	row := func(server, address string, admin runtimeapi.AdminState, fqdn string) runtimeapi.ServerState {
-		op := runtimeapi.OpRunning
-		return runtimeapi.ServerState{Backend: "gpu", Server: server, Address: address, Port: 9, Admin: admin, Operational: op, FQDN: fqdn}
-	}
-	const (
-		opened  = runtimeapi.ConfigMaint
-		closed  = runtimeapi.ForcedMaint | runtimeapi.ConfigMaint
-		drained = runtimeapi.ForcedDrain | runtimeapi.ConfigMaint
-		empty   = closed | runtimeapi.DNSMaint
-	)
-	down := row("s2", "192.0.2.9", opened, host)
-	down.Operational = runtimeapi.OpStopped
-	for name, c := range map[string]struct {
-		rows []runtimeapi.ServerState
-		want string
-	}{
-		"all are open":           {[]runtimeapi.ServerState{row("s1", "192.0.2.1", opened, host), row("s2", "192.0.2.2", opened, host)}, "s1 s2"},
-		"one is empty":           {[]runtimeapi.ServerState{row("s1", "192.0.2.1", opened, host), row("s2", "", empty, host), row("s3", "192.0.2.3", opened, host)}, "s1"},
-		"the first is new":       {[]runtimeapi.ServerState{row("s1", "192.0.2.1", closed, host), row("s2", "192.0.2.2", opened, host)}, ""},
-		"one is drained":         {[]runtimeapi.ServerState{row("s1", "192.0.2.1", opened, host), row("s2", "192.0.2.2", drained, host), row("s3", "192.0.2.3", opened, host)}, "s1 s2 s3"},
-		"one is known and down":  {[]runtimeapi.ServerState{row("s1", "192.0.2.1", opened, host), down, row("s3", "192.0.2.3", opened, host)}, "s1 s2 s3"},
-		"another host has come":  {[]runtimeapi.ServerState{row("s1", "192.0.2.8", opened, host), row("s2", "192.0.2.2", opened, host)}, ""},
-		"the name was set":       {[]runtimeapi.ServerState{row("s1", "192.0.2.1", opened|runtimeapi.HostChanged, host)}, "s1"},
-		"without disabled":       {[]runtimeapi.ServerState{row("s1", "192.0.2.1", 0, host)}, ""},
-		"not from DNS":           {[]runtimeapi.ServerState{row("s1", "192.0.2.1", closed, ""), row("s2", "192.0.2.2", opened, ""), row("s3", "192.0.2.3", opened, "")}, "s2 s3"},
-		"of a backend of others": {[]runtimeapi.ServerState{{Backend: "x", Server: "s1", Address: "192.0.2.1", Port: 9, Admin: opened, Operational: runtimeapi.OpRunning}}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := configure(t, strings.Replace(pooled, "max: 2", "max: 9", 1))
-			there := observe.View{Servers: placed("gpu/s1", "192.0.2.1:9", "gpu/s2", "192.0.2.2:9", "gpu/s3", "192.0.2.3:9")}
-			if slices.ContainsFunc(c.rows, func(r runtimeapi.ServerState) bool { return r.Address == "192.0.2.9" }) {
-				there.Servers["gpu/s2"] = observe.Server{Address: netip.MustParseAddrPort("192.0.2.9:9")}
-			}
-			model, err := tier.New(specs(cfg, shown(cfg, []observe.View{there}, nil)), time.Now)
-			require.NoError(t, err)
-			monitor := tier.NewMonitor(model, prober{not: "192.0.2.9"}, nil, slog.New(slog.DiscardHandler))
-			for _, s := range []string{"gpu/s1", "gpu/s2", "gpu/s3"} {
-				monitor.ProbeNow(t.Context(), s)
-			}
-			kept := keptRows(model)(runtimeapi.ServersState{Servers: c.rows})
-			var names []string
-			for _, r := range c.rows {
-				if kept(r) {
-					names = append(names, r.Server)
-				}
-			}
-			assert.Equal(guarantee.T(t), c.want, strings.Join(names, " "))
-		})
-	}
 }
 
 func newPoolFile(t testing.TB, h *edge, tiers ...string) *file {

@@ -132,3 +132,22 @@ func TestInterruptedCommands(t *testing.T) {
 		assert.Equal(t, said{exitFailed, "", c.says}, got)
 	}
 }
+
+// What does not change is said again every ten seconds; a transition that counts nothing
+// says for what it waits.
+//
+// Control: with anew not looked at in tell, the second and the third line were missing.
+func TestProgressIsSaidAgain(t *testing.T) {
+	var out bytes.Buffer
+	p := newProgress(&out)
+	for _, at := range []float64{0, 0.2, 9.9, 10.1, 12, 20.3} {
+		p.tell(admission.Progress{Seconds: at, Waiting: "one stream to end", HAProxy: []admission.InstanceLoad{{
+			Instance: "edge", Streams: 1, Tracking: map[string]int{"batch/b1": 1},
+		}}})
+	}
+	p.tell(admission.Progress{Seconds: 21, Waiting: "HAProxy (edge) to answer"})
+	p.tell(admission.Progress{Seconds: 21.5})
+	p.done()
+	one := "haproxy edge: 1 stream, 0 queued (1 of them on batch/b1, which tracks)\n"
+	assert.Equal(t, "0.0s "+one+"10.1s "+one+"20.3s "+one+"21.0s waits for HAProxy (edge) to answer\n", out.String())
+}

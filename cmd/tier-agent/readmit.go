@@ -14,7 +14,10 @@ func (a *app) readmit() *cobra.Command {
 		Short: "Open a quiesced tier again, on fresh evidence",
 		Long: `Open a quiesced tier again: evidence from before is invalidated, every server is
 probed anew, HAProxy is opened and read back, and must show every server up.
-Anything else leaves the tier quiesced, and says why.`,
+Anything else leaves the tier quiesced, and says why.
+
+With --when-ready the quiesce is ended though the servers are not ready: nothing is
+opened by that, but each server as soon as its evidence is ready.`,
 		Example: "  tier-agent readmit heavy",
 		Args:    exactly("TIER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,6 +34,7 @@ Anything else leaves the tier quiesced, and says why.`,
 	cmd.Flags().StringVar(&c.Wait, "wait", "", "how long to wait for probes from before, such as 10s")
 	cmd.Flags().StringVar(&c.Confirm, "confirm", "", "how long HAProxy may take to show every server up, such as 2m; by default as long as its checks get further")
 	cmd.Flags().StringVar(&c.Without, "without", "", "do without these HAProxy instances, which are known to be gone (comma-separated)")
+	cmd.Flags().BoolVar(&c.WhenReady, "when-ready", false, "end the quiesce and leave the servers to their evidence, though they are not ready now")
 	cmd.MarkFlagsMutuallyExclusive("take-hold", "keep-hold")
 	return cmd
 }

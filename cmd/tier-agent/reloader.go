@@ -62,7 +62,7 @@ func (r *reloader) onSignal(ctx context.Context, hangups <-chan os.Signal) error
 // Reload reads the file that serve was given and replaces what is in force, unless that
 // would close what serves now and acceptClosing does not say that it may. Then it waits,
 // no longer than start_budget and no longer than ctx, until every server that is new or
-// changed has been probed.
+// changed has been probed, and as long again until the state files say so.
 func (r *reloader) Reload(ctx context.Context, who string, acceptClosing bool) httpapi.Reload {
 	began := time.Now()
 	result, probed, budget := r.replace(ctx, acceptClosing)
@@ -78,6 +78,13 @@ func (r *reloader) Reload(ctx context.Context, who string, acceptClosing bool) h
 				result.Unproven = true
 			}
 		}
+	}
+	if result.Outcome == admission.Done {
+		// HAProxy may be reloaded right after: its state file has to say by then how the
+		// servers of this configuration start.
+		bounded, cancel := context.WithTimeout(ctx, budget)
+		r.watcher.Look(bounded)
+		cancel()
 	}
 	result.By, result.Seconds = who, time.Since(began).Seconds()
 	if result.Unproven {

@@ -171,7 +171,7 @@ Exit codes: 0 done, 1 refused or failed, 2 usage, 3 timed out.`,
 	})
 	root.AddCommand(a.serve(), a.checkConfig(), a.version())
 	root.SetHelpCommand(help())
-	for _, cmd := range []*cobra.Command{a.status(), a.quiesce(), a.drain(), a.readmit(), a.invalidate(), a.forget(), a.reload()} {
+	for _, cmd := range []*cobra.Command{a.status(), a.quiesce(), a.drain(), a.readmit(), a.invalidate(), a.forget(), a.override(), a.reload()} {
 		root.AddCommand(interruptible(cmd))
 	}
 	return root

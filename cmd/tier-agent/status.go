@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,11 +20,18 @@ import (
 const statusTimeout = 10 * time.Second
 
 func (a *app) status() *cobra.Command {
-	return &cobra.Command{
+	show := a.showStatus
+	var check bool
+	cmd := &cobra.Command{
 		Use:   "status [TIER]",
 		Short: "Show every tier, server and HAProxy",
 		Long: `Show every tier, server and HAProxy. With a TIER, or a server of one as
-"backend/server", only that is shown, and what holds for all.`,
+"backend/server", only that is shown, and what holds for all.
+
+With --check only what is wrong is printed, a line each, and the exit code is 1 where
+anything is: HAProxy sends requests to a server that should get none, has one down that
+should be up, or cannot be read; what is quiesced is not closed everywhere, or not
+written down; a server-state file is not loaded or not written.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 || len(args) == 1 && args[0] == "" {
 				return usage("%s takes one tier or server at most, by its name; see %s --help", cmd.CommandPath(), cmd.CommandPath())
@@ -33,23 +39,34 @@ func (a *app) status() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showStatus(cmd.Context(), strings.Join(args, ""), statusTimeout)
+			if check {
+				show = a.checkStatus
+			}
+			return show(cmd.Context(), strings.Join(args, ""), statusTimeout)
 		},
 	}
+	cmd.Flags().BoolVar(&check, "check", false, "print what is wrong alone, and exit with 1 where anything is")
+	return cmd
 }
 
-// showStatus shows what is about name, or all where it is "".
-func (a *app) showStatus(ctx context.Context, name string, timeout time.Duration) error {
+// askStatus asks for what is about name, or all where it is "".
+func (a *app) askStatus(ctx context.Context, name string, timeout time.Duration) (httpapi.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	st, err := a.client().Status(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return &exitError{code: exitTimedOut, err: fmt.Errorf("no answer at %s within %v: tier-agent still waits for its first round of probes (start_budget), or hangs", a.socket, timeout)}
+		return st, &exitError{code: exitTimedOut, err: fmt.Errorf("no answer at %s within %v: tier-agent still waits for its first round of probes (start_budget), or hangs", a.socket, timeout)}
 	case err != nil:
-		return err
+		return st, err
 	}
-	if st, err = only(st, name); err != nil {
+	return only(st, name)
+}
+
+// showStatus shows what is about name, or all where it is "".
+func (a *app) showStatus(ctx context.Context, name string, timeout time.Duration) error {
+	st, err := a.askStatus(ctx, name, timeout)
+	if err != nil {
 		return err
 	}
 	if a.json {
@@ -65,6 +82,12 @@ func (a *app) showStatus(ctx context.Context, name string, timeout time.Duration
 }
 
 func printStatus(out io.Writer, st httpapi.Status, name string) {
+	for _, t := range st.Tiers {
+		if o := t.Override; o != nil {
+			fmt.Fprintf(out, "OVERRIDE: %s is open on HAProxy's word and health checks alone, for %v more, until %s, by %s for %q; tier-agent override %s --end\n",
+				t.Name, time.Duration(o.LeftS)*time.Second, o.Until.Format(time.RFC3339), o.Who, o.Reason, t.Name)
+		}
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TIER\tSERVER\tNEW REQUESTS\tSTATE\tREASON\tEVIDENCE\tAGE\tGENERATION\tHAPROXY")
 	for _, t := range st.Tiers {
@@ -89,9 +112,15 @@ func printStatus(out io.Writer, st httpapi.Status, name string) {
 		if c := t.Closure; c != nil {
 			fmt.Fprintf(out, "%s is quiesced since %s by %s: %s\n", t.Name, c.Since.Format(time.RFC3339), c.Who, c.Reason)
 		}
+		for _, way := range t.WaysIn {
+			fmt.Fprintf(out, "  %s\n", stillGetsIn(way))
+		}
 		for _, s := range shownOf(t, name) {
 			if c := s.Closure; c != nil {
 				fmt.Fprintf(out, "%s is quiesced since %s by %s: %s\n", s.Name, c.Since.Format(time.RFC3339), c.Who, c.Reason)
+			}
+			for _, way := range s.WaysIn {
+				fmt.Fprintf(out, "  %s\n", stillGetsIn(way))
 			}
 		}
 	}
@@ -101,10 +130,7 @@ func printStatus(out io.Writer, st httpapi.Status, name string) {
 	for _, h := range st.HAProxy {
 		line := fmt.Sprintf("haproxy %s: %s, pid %d, up %v", h.Instance, h.Version, h.PID, time.Duration(h.UptimeS)*time.Second)
 		if !h.Readable {
-			line = about(h.Instance, cmp.Or(h.Detail, h.Error))
-			if h.PID != 0 {
-				line += fmt.Sprintf("; last read %v ago", time.Duration(h.AgeMS)*time.Millisecond)
-			}
+			line = unreadable(h)
 		}
 		fmt.Fprintln(out, line)
 		for _, server := range h.ClosedHere {
@@ -114,7 +140,7 @@ func printStatus(out io.Writer, st httpapi.Status, name string) {
 			fmt.Fprintf(out, "  held there by somebody else: %s\n", hold)
 		}
 		if h.StateFile != "" {
-			fmt.Fprintf(out, "  its server-state file is %s\n", h.StateFile)
+			fmt.Fprintf(out, "  its %s\n", stateFile(h))
 		}
 	}
 	printWhole(out, st.Daemon)
@@ -149,10 +175,7 @@ func printGate(out io.Writer, g *httpapi.GateStatus) {
 // their tiers are quiesced: where they do not hold yet, and what a start found.
 func printIntents(out io.Writer, intents []httpapi.IntentStatus) {
 	for _, i := range intents {
-		name := i.Tier
-		if i.Server != "" {
-			name = i.Server
-		}
+		name := whose(i)
 		if i.Orphan {
 			fmt.Fprintf(out, "%s is quiesced by an intent of %s (%s), but the configuration does not name it; tier-agent forget %s ends that\n", name, i.Who, i.Reason, name)
 		}
@@ -162,10 +185,10 @@ func printIntents(out io.Writer, intents []httpapi.IntentStatus) {
 			fmt.Fprintf(out, "%s was quiesced by %s (%s) when it had another address; that closes nothing now, and the next quiesce takes its place; tier-agent forget %s ends it\n", name, i.Who, i.Reason, name)
 		}
 		if i.Note != "" {
-			fmt.Fprintf(out, "%s: %s\n", name, i.Note)
+			fmt.Fprintln(out, noted(i))
 		}
 		for _, drift := range i.Drift {
-			fmt.Fprintf(out, "%s is not closed everywhere: %s\n", name, drift)
+			fmt.Fprintln(out, notClosed(name, drift))
 		}
 		if len(i.Without) > 0 {
 			fmt.Fprintf(out, "%s was quiesced without %s\n", name, strings.Join(i.Without, ", "))

@@ -88,18 +88,18 @@ func having(what string, instances []httpapi.HAProxyStatus, has func(httpapi.HAP
 
 // unlike says where HAProxy does not do what it is told about a server, or is not asking.
 func unlike(t httpapi.TierStatus, s httpapi.ServerStatus, shown httpapi.ShownStatus, wired bool) string {
-	told := (s.Ready || s.Up) && !t.Quiesced
+	told := told(t, s)
 	checks := fmt.Sprintf("agent-check %s, health check %s there", shown.AgentCheck, shown.HealthCheck)
 	switch {
 	case shown.Takes && !told && shown.Gated:
 		return "is " + shown.State + " and should not be (" + s.Reason + "): only the gate keeps requests out; " + checks
-	case shown.Takes && !told:
+	case exposed(t, s, shown):
 		return "GETS REQUESTS and should not (" + s.Reason + "); " + checks
 	case wired && shown.Takes && !shown.Asks && !shown.Gated:
 		return "does not ask tier-agent, and would go on getting requests if it were not ready; " + checks
 	case s.WeightByHand && shown.Weight > 0:
 		return fmt.Sprintf("has weight %d, which somebody set there; it is left alone until that is undone", shown.Weight)
-	case told && shown.Heard != "":
+	case keptDown(t, s, shown):
 		return "is down and should be up: " + shown.Heard
 	case told && shown.State == "weight 0":
 		return "has weight 0 and gets no requests"

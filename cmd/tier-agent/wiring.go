@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,8 +28,8 @@ func specs(cfg *config.Config, found map[string]members.Found) []tier.Spec {
 			Name: t.Name, MinReady: t.MinReady, ActivationMin: t.ActivationMin,
 			Identified:     t.Identified(),
 			AgentWords:     t.Admission == config.AdmissionAgentCheck,
-			QuiescedHealth: t.QuiescedHealth,
-			Interval:       t.Probe.Interval, Jitter: t.Probe.Jitter, MaxAge: t.Probe.MaxAge,
+			QuiescedHealth: t.QuiescedHealth, QuiescedDown: t.QuiescedDown,
+			Interval: t.Probe.Interval, Jitter: t.Probe.Jitter, MaxAge: t.Probe.MaxAge,
 			Rise: t.Rise, Fall: t.Fall, StartWindow: t.StartWindow, Ramp: t.Ramp,
 		}
 		if t.Metadata != nil {
@@ -183,14 +184,20 @@ func (s agentSource) Continues(begun []byte) bool { return s.model.Continues(beg
 // enoughFiles is twice the gate's own cap on connections.
 const enoughFiles = 8192
 
-// gateSource lets the SPOE gate read the model: a tier, one server of it, or all.
+// gateSource lets the SPOE gate read the model: a tier, one server of it, or all. The
+// model hears that it is asked, where that can be only the one HAProxy that there is. An
+// old worker, which asks for any server, says nothing about the one that runs.
 type gateSource struct {
 	model *tier.Model
 	polls *observe.Polls
+	only  bool
 }
 
 func (s gateSource) SPOEVerdict(name, server []byte) (spoe.Verdict, bool) {
 	s.polls.Note(observe.Gate, name, time.Now())
+	if s.only && len(server) == 0 {
+		s.model.Gated(name)
+	}
 	switch {
 	case string(server) == spoe.AnyServer:
 		return verdict(s.model.Whole(name))
@@ -204,6 +211,21 @@ func verdict(a tier.Answer, known bool) (spoe.Verdict, bool) {
 	return spoe.Verdict{
 		Admit: a.Admit, Reason: a.Reason, Generation: a.Generation, Age: a.Age, HasEvidence: a.HasEvidence,
 	}, known
+}
+
+// ungates takes the looks at the one HAProxy that there is, and tells the model when they
+// are at another process.
+func ungates(model *tier.Model) func(observe.View) {
+	var mu sync.Mutex // protects running: with several HAProxies each has looks of its own
+	var running runtimeapi.Info
+	return func(o observe.View) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !running.SameProcess(o.Info) {
+			model.Ungated()
+			running = o.Info
+		}
+	}
 }
 
 // gateKinds are the names of kinds, for the metrics.

@@ -23,7 +23,7 @@ type Options struct {
 	HAProxy *runtimeapi.Set
 	// Watcher is what the HAProxies last showed; may be nil.
 	Watcher Watcher
-	// Polls are who asks about the servers; nil where that is not known.
+	// Polls notes who is asked about; may be nil.
 	Polls *observe.Polls
 	// HardStopAfter is how long old workers of each HAProxy may live.
 	HardStopAfter map[string]time.Duration
@@ -31,7 +31,9 @@ type Options struct {
 	Store Store
 	// Openings are needed where a tier has members; see there.
 	Openings Openings
-	Log      *slog.Logger
+	// Overrides are needed for overrides; may be nil.
+	Overrides Overrides
+	Log       *slog.Logger
 	// Ended is told about every transition that has ended; may be nil.
 	Ended func(Result)
 
@@ -74,6 +76,8 @@ type Controller struct {
 	o       Options
 	intents intents
 	closing closings
+
+	overriding sync.Mutex // held while the overrides are changed, on disk and in the model
 
 	replacing sync.Mutex         // held while the model is replaced
 	judging   sync.Mutex         // held while views are read and the model is told what they show; protects the next
@@ -227,7 +231,7 @@ func (c *Controller) report(r Result) {
 
 func (c *Controller) log(r Result) {
 	level := slog.LevelInfo
-	if r.Outcome != Done {
+	if r.Outcome != Done || r.Verb == VerbOverride {
 		level = slog.LevelWarn
 	}
 	attrs := []any{"verb", r.Verb, "target", r.Target.String(), "outcome", r.Outcome, "code", r.Code,

@@ -45,6 +45,7 @@ func TestADiskThatIsFullClosesAndOpensNothing(t *testing.T) {
 	l.shut(t)
 	l.turn(t)
 	assert.Equal(t, unwritten, l.intentOf(t, llm).Note)
+	assert.True(t, l.intentOf(t, llm).Unwritten)
 
 	mended()
 	assert.Empty(t, l.onDisk(t))

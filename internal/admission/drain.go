@@ -118,7 +118,7 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 	if reloaded := r.unseen(last.loads, pids); reloaded != "" && !d.IgnoreOldWorkers {
 		return r.refuse(CodeReloaded, "haproxy %s was reloaded: its old worker may still run streams of %s, and without its master's socket (master in the configuration) that cannot be seen; look there, or say --ignore-old-workers", reloaded, d.Target)
 	}
-	return r.end(Done, CodeOK, "%s is drained: no stream and no queued request in %d reads of %s%s%s", d.Target, zeroReads, plural(len(last.loads), "HAProxy", "HAProxies"), r.absent(), r.blind())
+	return r.end(Done, CodeOK, "%s is drained: no stream and no queued request in %d reads of %s%s%s%s", d.Target, zeroReads, plural(len(last.loads), "HAProxy", "HAProxies"), r.absent(), r.blind(), r.waysIn())
 }
 
 // hopeless ends a drain that HAProxy cannot be read for: at once where that does not pass

@@ -38,6 +38,7 @@ type haproxy struct {
 	retries  map[string]int
 	health   map[string]int    // checks that have passed
 	tracks   map[string]string // the server whose state it follows
+	unasked  map[string]bool   // without an agent-check
 	queue    map[string]int
 	maxconn  map[string]int
 	disabled map[string]bool   // in the configuration
@@ -118,7 +119,7 @@ func newHAProxy(t testing.TB, name, version string, j *journal, servers ...strin
 	h := &haproxy{
 		name: name, path: filepath.Join(socketdir.New(t), "s"), texts: record(t, version), journal: j, pid: 100,
 		agent: func(string) bool { return true }, arrived: func(string) {}, order: servers, stopping: ctx.Done(),
-		admin: map[string]runtimeapi.AdminState{}, sessions: map[string]int{}, retries: map[string]int{}, health: map[string]int{}, tracks: map[string]string{}, queue: map[string]int{}, maxconn: map[string]int{},
+		admin: map[string]runtimeapi.AdminState{}, sessions: map[string]int{}, retries: map[string]int{}, health: map[string]int{}, tracks: map[string]string{}, unasked: map[string]bool{}, queue: map[string]int{}, maxconn: map[string]int{},
 		disabled: map[string]bool{}, address: map[string]string{}, sends: map[string]string{},
 	}
 	listener, err := net.Listen("unix", h.path)
@@ -227,6 +228,8 @@ func (h *haproxy) command(words []string, f *fault) string {
 			text += h.stat(backend)
 		}
 		return text
+	case slices.Equal(words, []string{"show", "table"}):
+		return ""
 	case len(words) == 5 && words[0] == "set" && words[1] == "server" && words[3] == "state":
 		return h.set(words[2], words[4], f)
 	case len(words) >= 5 && words[0] == "set" && words[1] == "server" && words[3] == "agent-send":
@@ -291,7 +294,7 @@ func (h *haproxy) stat(backend string) string {
 				"pxname": be, "svname": srv, "type": "2", "status": h.status(name), "weight": "100",
 				"scur": fmt.Sprint(h.sessions[name]), "qcur": fmt.Sprint(h.queue[name]), "slim": fmt.Sprint(h.maxconn[name]),
 				"wretr":        fmt.Sprint(h.retries[name]),
-				"check_status": "L7OK", "agent_status": "L7OK",
+				"check_status": "L7OK", "agent_status": map[bool]string{false: "L7OK"}[h.unasked[name]],
 				"check_health": fmt.Sprint(h.health[name]), "agent_health": fmt.Sprint(h.agentHealth(name)), "tracked": h.tracks[name],
 			}) + "\n")
 		}

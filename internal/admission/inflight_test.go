@@ -42,6 +42,8 @@ func TestWatcherCountsWhatIsLeftOnQuiescedServersAlone(t *testing.T) {
 	assert.Empty(t, l.journal.with("show stat"), "nothing is quiesced, and nothing is asked")
 
 	l.quiesced(t, gpu1)
+	counted(t, w) // asks once, too, by what clients come back
+	l.journal.clear()
 	l.hap1.with(func() { l.hap1.sessions["llm/gpu1"], l.hap1.sessions["llm/gpu2"] = 2, 5 })
 	l.hap2.with(func() { l.hap2.queue["llm/gpu1"], l.hap2.queue["llm"] = 3, 7 })
 	hap1, hap2 = counted(t, w)

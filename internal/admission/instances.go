@@ -167,7 +167,7 @@ func (v *visit) change(ctx context.Context, i *runtimeapi.Instance, row runtimea
 func (r *run) showing(instance string, table runtimeapi.ServersState) []seen {
 	var all []seen
 	for _, s := range r.servers {
-		if row, ok := table.Find(s.Backend, s.Name); ok {
+		if row, ok := table.Find(s.Backend, s.Name); ok || !s.Address.IsValid() { // listed, and yet to come: the drain of its row is ours
 			all = append(all, seen{place: place{instance, s.FullName()}, process: processOf(table.Info), admin: row.Admin, address: row.At()})
 		}
 	}

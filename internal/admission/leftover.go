@@ -56,6 +56,11 @@ func (c *Controller) adopt(ctx context.Context, i *runtimeapi.Instance, o observ
 			c.forgetLeft(at)
 			continue
 		}
+		// A new process has it up until its checks have been answered; the drain stays
+		// until there is evidence.
+		if a, _ := c.o.Model.Server([]byte(at.server)); spec.Members == nil && !a.Admit {
+			continue
+		}
 		r := &run{
 			Controller: c, Result: Result{Verb: VerbReconcile, Target: tier.Target{Tier: l.target.Tier, Server: at.server}},
 			began: time.Now(), spec: spec, set: runtimeapi.NewSet(i),

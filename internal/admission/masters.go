@@ -71,20 +71,17 @@ func (c *Controller) askMaster(ctx context.Context, i *runtimeapi.Instance, work
 	return s.now, nil
 }
 
-// mastersNow are those that are known, by instance; nil where none is.
-func (c *Controller) mastersNow() (all map[string]intent.Master) {
+// noteMasters writes those that are known, by instance, into a record that has none.
+func (c *Controller) noteMasters(rec *intent.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for instance, s := range c.masters {
-		if s.now == (intent.Master{}) {
-			continue
-		}
-		if all == nil {
-			all = map[string]intent.Master{}
-		}
-		all[instance] = s.now
+	if rec.Masters != nil || len(c.masters) == 0 {
+		return
 	}
-	return all
+	rec.Masters = map[string]intent.Master{}
+	for instance, s := range c.masters {
+		rec.Masters[instance] = s.now
+	}
 }
 
 // hidden is a master that has been replaced, and may still have workers.

@@ -35,8 +35,7 @@ func overseen(t *testing.T) (*lab, *overseer) {
 	t.Helper()
 	m := &overseer{pid: 50, since: time.Now().Add(-time.Hour), fate: func(intent.Master) (bool, bool) { return false, true }}
 	path := filepath.Join(socketdir.New(t), "m")
-	var l *lab
-	l = newLab(t, func(o *Options, ro *runtimeapi.Options) {
+	l := newLab(t, func(o *Options, ro *runtimeapi.Options) {
 		o.Lives = func(was, _ intent.Master) (bool, bool) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -155,9 +154,9 @@ func TestG8_DrainDoesNotTrustAnotherMaster(t *testing.T) {
 		m.taken(l, living)
 		l.turn(t)
 		l.quiesced(t, llm)
-		r := l.Drain(t.Context(), DrainRequest{Target: llm, Timeout: time.Second})
+		r := l.Drain(t.Context(), DrainRequest{Target: llm, Timeout: 3 * time.Second})
 		assert.Equal(t, TimedOut, r.Outcome, r.Message)
-		assert.Contains(t, r.Message, "after 1s master 50 of haproxy hap1, which another one has replaced, still lives")
+		assert.Contains(t, r.Message, "after 3s master 50 of haproxy hap1, which another one has replaced, still lives")
 	})
 	t.Run("that has ended", func(t *testing.T) {
 		l, m := overseen(t)

@@ -37,17 +37,19 @@ func (at seen) wasOpen(known members.Opening) bool {
 }
 
 // newcomer reports whether a member is closed for no other reason than that it has
-// not been opened yet, or that its slot still has our drain of somebody who has left.
+// not been opened yet, or that its slot still has our drain of somebody who has left. A
+// server that the configuration lists is one where it has been opened although its line
+// in HAProxy disables it, and a reload has closed it again.
 func (c *Controller) newcomer(at seen, s tier.ServerSpec) bool {
-	if !s.Address.IsValid() {
+	known := c.openedAt(at.place)
+	if !s.Address.IsValid() && known.Server == "" {
 		return false
 	}
-	known := c.openedAt(at.place)
 	if at.admin.StartsClosed() {
 		return !known.Held && at.pid != 0 && !at.wasOpen(known)
 	}
 	at.address = s.Address
-	return c.intents.departed(at)
+	return s.Address.IsValid() && c.intents.departed(at)
 }
 
 // welcome looks after the members on one HAProxy. One whose evidence is ready is
@@ -67,6 +69,8 @@ func (c *Controller) welcome(ctx context.Context, i *runtimeapi.Instance, o obse
 	for _, spec := range c.o.Model.Specs() {
 		if spec.Members != nil {
 			w.tier(ctx, spec.Name)
+		} else if !spec.AgentWords {
+			w.standbys(ctx, spec.Name)
 		}
 	}
 	w.absent()

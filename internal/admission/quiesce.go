@@ -71,9 +71,7 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		c.intents.begin(q.Target, c.member(q.Target), closure, func(rec *intent.Record) {
 			rec.Without, rec.Forced = slices.Clone(q.Without), rec.Forced || q.Force
 			rec.Addresses = addressesOf(r.servers)
-			if rec.Masters == nil {
-				rec.Masters = c.mastersNow()
-			}
+			c.noteMasters(rec)
 		})
 		crash.Point("quiesce-written")
 		if _, err := c.o.Model.Invalidate(q.Target); err != nil {
@@ -96,11 +94,11 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		c.explained(q.Target)
 		switch {
 		case !first:
-			return r.end(Done, CodeOK, "%s was quiesced already, by %s for %q%s", q.Target, closure.Who, closure.Reason, files)
+			return r.end(Done, CodeOK, "%s was quiesced already, by %s for %q%s%s", q.Target, closure.Who, closure.Reason, files, r.waysIn())
 		case r.spec.AgentWords:
 			return r.end(Done, CodeOK, "%s is quiesced; HAProxy hears of it at its next agent-check, which nothing here can confirm", q.Target)
 		}
-		return r.end(Done, CodeOK, "%s is quiesced and drained in HAProxy%s%s", q.Target, r.absent(), files)
+		return r.end(Done, CodeOK, "%s is quiesced and drained in HAProxy%s%s%s", q.Target, r.absent(), files, r.waysIn())
 	})
 }
 

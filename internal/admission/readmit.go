@@ -27,6 +27,9 @@ type ReadmitRequest struct {
 	// Wait is how long to wait for probes from before the invalidation, where
 	// that is longer than Options.Settle and than the tier's exercise may take.
 	Wait time.Duration
+	// WhenReady ends the quiesce and leaves the servers to their evidence, whatever that
+	// is now.
+	WhenReady bool
 	// Confirm is how long HAProxy may take to show every server up, instead of as long
 	// as its checks get further.
 	Confirm time.Duration
@@ -39,6 +42,8 @@ type ReadmitRequest struct {
 // Readmit opens the target on fresh evidence: it invalidates, probes anew,
 // opens every HAProxy, opens here, and waits until every HAProxy has the
 // servers up. Anything else on the way leaves, or puts, the target back closed.
+//
+// With WhenReady it takes no evidence: see release.
 //
 // It does not end with ctx once begun, but a quiesce of the tier ends it.
 func (c *Controller) Readmit(ctx context.Context, q ReadmitRequest) Result {
@@ -66,6 +71,9 @@ func (c *Controller) Readmit(ctx context.Context, q ReadmitRequest) Result {
 		}
 		if refused := r.sameAddress(ctx, q.SetAddress); refused != nil {
 			return *refused
+		}
+		if q.WhenReady {
+			return r.release(ctx, q, *closure)
 		}
 		gen, ready, refused := r.verify(ctx, q)
 		if refused != nil {

@@ -27,6 +27,8 @@ type IntentStatus struct {
 	Host string
 	// Note says what a start found half done, and what became of it.
 	Note string
+	// Unwritten: the last write of the intents has failed, which Note says too.
+	Unwritten bool
 	// Drift says where HAProxy does not show what the intent wants.
 	Drift []string
 }
@@ -36,6 +38,7 @@ type IntentStatus struct {
 // and undone, if it was opening: the tier is closed either way, and Watcher's
 // looks bring HAProxy there.
 func (c *Controller) Restore() {
+	c.restoreOverrides()
 	c.align(func(string) bool { return true })
 }
 
@@ -53,7 +56,7 @@ func (c *Controller) Intents() []IntentStatus {
 		c.mu.Lock()
 		st.Note = c.notes[targetOf(r)]
 		c.mu.Unlock()
-		if !written {
+		if st.Unwritten = !written; !written {
 			st.Note = strings.TrimPrefix(st.Note+"; "+unwritten, "; ")
 		}
 		if spec, err := c.o.Model.Spec(r.Tier); err == nil && !spec.AgentWords && !st.Orphan && !st.Stale {

@@ -18,6 +18,8 @@ const (
 	VerbInvalidate Verb = "invalidate"
 	// VerbForget ends a record that closes nothing; admission stays as it is.
 	VerbForget Verb = "forget"
+	// VerbOverride opens a tier on health alone, for a time.
+	VerbOverride Verb = "override"
 	// VerbReconcile is tier-agent's own: it closes again what an intent wants
 	// closed.
 	VerbReconcile Verb = "reconcile"
@@ -49,6 +51,7 @@ const (
 	CodePending      = "probe_pending"    // a probe from before the invalidation is still out
 	CodeHAProxy      = "haproxy_failed"   // an instance could not be read or changed
 	CodeNotConfirmed = "not_confirmed"    // HAProxy did not show every server up in time
+	CodeUnguarded    = "unguarded"        // HAProxy does not ask about a server that is to be left to its evidence
 	CodeMoved        = "generation_moved" // invalidated while the readmit ran, or the record changed while it was to be forgotten
 	CodeNoRuntimeAPI = "no_runtime_api"   // the tier is driven through agent-check alone
 	CodeDrainTimeout = "drain_timeout"
@@ -77,7 +80,10 @@ type Result struct {
 	Evidence   []Evidence       `json:"evidence,omitempty"`
 	HAProxy    []InstanceResult `json:"haproxy,omitempty"`
 	Without    []string         `json:"without,omitempty"` // instances that were left out on request
-	Seconds    float64          `json:"seconds"`
+	// WaysIn are the ways on which the target's engines still get new requests, after a
+	// quiesce and a drain. There may be others: see WayIn.
+	WaysIn  []WayIn `json:"ways_in,omitempty"`
+	Seconds float64 `json:"seconds"`
 }
 
 // Evidence is the verdict that a readmit took of one server.

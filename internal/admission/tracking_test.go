@@ -20,8 +20,7 @@ func (h *haproxy) tracked() {
 // A stream is on a server of another backend that follows the drained one, or one that
 // follows that: it runs at the same engine.
 //
-// Controls: with Tracked returning nothing the drain was done over the stream; with whole
-// false at every read but the first, over the one that came to third later.
+// Control: with tracked returning nothing the drain was done over the stream.
 func TestG8_DrainCountsTheServersThatTrackTheTarget(t *testing.T) {
 	for _, on := range []string{"batch/b1", "third/c1"} {
 		l := newLab(t)

@@ -28,7 +28,7 @@ func (c *Controller) closeUnasked(ctx context.Context, i *runtimeapi.Instance, o
 	}
 	now := time.Now()
 	for _, spec := range c.o.Model.Specs() {
-		if spec.AgentWords || !c.o.Polls.Wired(o, spec.Name, fullNames(spec.Servers), now) {
+		if spec.AgentWords || !c.o.Polls.Wired(o, append(fullNames(spec.Servers), spec.Name), now) {
 			continue
 		}
 		for _, s := range spec.Servers {
@@ -45,7 +45,7 @@ func (c *Controller) closeUnasked(ctx context.Context, i *runtimeapi.Instance, o
 				c.o.Log.Warn("a server that tier-agent had taken down was brought up by somebody else, and stays so", "haproxy", at.instance, "server", at.server)
 			case ours && !was.overruled && a.Up:
 				c.setHealth(ctx, i, at, s, true)
-			case !ours && shown.Takes() && !a.Up && !shown.Health.Enabled && !c.o.Polls.Asks(o, at.server, spec.Name, now):
+			case !ours && shown.Takes() && !a.Up && !shown.Health.Enabled && !c.o.Polls.Checks(o, at.server, spec.Name, now):
 				c.setHealth(ctx, i, at, s, false)
 			}
 		}

@@ -28,7 +28,7 @@ func master(failure error) func(*Options, *runtimeapi.Options) {
 	}
 }
 
-// Control: without hopeless, the drain went on to its timeout, ten minutes by default.
+// Control: without hopeless, the drain went on to its timeout.
 func TestADrainEndsWhereItsHAProxyCannotBeRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		failure error
@@ -172,7 +172,7 @@ func TestAReadmitWaitsAsLongAsTheChecksGetFurther(t *testing.T) {
 
 // An operator's limit ends a confirmation, whatever gets further, and not before.
 //
-// Control: with limit left out, the first had ended after Options.Confirm.
+// Control: with limit left out, the one of 100 ms went on for Options.Confirm.
 func TestAReadmitConfirmsWithinTheLimitThatItIsGiven(t *testing.T) {
 	for limit, patience := range map[time.Duration]time.Duration{1200 * time.Millisecond: 500 * time.Millisecond, 100 * time.Millisecond: time.Minute} {
 		l := newLab(t, func(o *Options, _ *runtimeapi.Options) { o.Confirm = patience })

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"path"
@@ -34,22 +35,40 @@ func (a Address) normal() string {
 	return "tcp:" + net.JoinHostPort(normalHost(host), strconv.Itoa(port))
 }
 
+// addressRemedy is what would be right in place of what is no address.
+const addressRemedy = "write unix:/absolute/path or tcp:host:port"
+
 // address decodes unix:<absolute path> or tcp:<host:port>.
 func (d *decoder) address(v value) (Address, bool) {
-	const remedy = "write unix:/absolute/path or tcp:host:port"
 	s, ok := d.text(v)
 	if !ok {
 		return Address{}, false
 	}
+	a, problem := parseAddress(s)
+	if problem != "" {
+		d.report(v.place, problem, addressRemedy)
+	}
+	return a, problem == ""
+}
+
+// ParseAddress is that of a socket outside of a file.
+func ParseAddress(s string) (Address, error) {
+	a, problem := parseAddress(s)
+	if problem != "" {
+		return Address{}, errors.New(problem + ": " + addressRemedy)
+	}
+	return a, nil
+}
+
+func parseAddress(s string) (a Address, problem string) {
 	network, addr, _ := strings.Cut(s, ":")
 	switch network {
 	case "unix":
-		if problem := socketPath(addr); problem != "" {
-			d.report(v.place, quote(s)+": "+problem, remedy)
-			return Address{}, false
-		}
+		problem = socketPath(addr)
 	case "tcp":
-		host, port, problem := hostPort(addr)
+		var host string
+		var port int
+		host, port, problem = hostPort(addr)
 		switch {
 		case problem != "":
 		case host == "":
@@ -57,15 +76,13 @@ func (d *decoder) address(v value) (Address, bool) {
 		case port == 0:
 			problem = "port 0 cannot be connected to"
 		}
-		if problem != "" {
-			d.report(v.place, quote(s)+": "+problem, remedy)
-			return Address{}, false
-		}
 	default:
-		d.report(v.place, quote(s)+" is not an address", remedy)
-		return Address{}, false
+		return Address{}, quote(s) + " is not an address"
 	}
-	return Address{Network: network, Addr: addr}, true
+	if problem != "" {
+		return Address{}, quote(s) + ": " + problem
+	}
+	return Address{Network: network, Addr: addr}, ""
 }
 
 func socketPath(s string) (problem string) {

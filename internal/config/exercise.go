@@ -83,7 +83,7 @@ func (d *decoder) exercise(v value) *Exercise {
 // body decodes a request, which is a mapping or the JSON text of one. Its problems
 // repeat none of it: it may be a prompt.
 func (d *decoder) body(v value) []byte {
-	remedy := fmt.Sprintf("give one JSON object of at most %d bytes, such as a chat of one message with max_tokens 1", MaxExerciseBody)
+	remedy := fmt.Sprintf("give one JSON object of at most %d bytes, such as a chat of one message with max_tokens 16", MaxExerciseBody)
 	var body []byte
 	if text, ok := characters(v); ok {
 		body = []byte(text)

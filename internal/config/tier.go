@@ -50,7 +50,10 @@ type Tier struct {
 	// health instead of "down". Only the drain then keeps requests out; those that come
 	// by a cookie, a stick rule or use-server it does not.
 	QuiescedHealth bool
-	Probe          Probe
+	// QuiescedDown: they are told "down" in any case. Without either, the health where
+	// the gate keeps the tier closed.
+	QuiescedDown bool
+	Probe        Probe
 }
 
 // Identified says that probes compare something that tells the tier's engines from others.
@@ -116,7 +119,8 @@ func (d *decoder) tier(v value, common Probe) Tier {
 			t.Admission = d.admission(v)
 		}},
 		{key: "quiesced_answer", decode: func(v value) {
-			t.QuiescedHealth = d.word(v, "answer", "down", "health") == "health"
+			word := d.word(v, "answer", "down", "health")
+			t.QuiescedHealth, t.QuiescedDown = word == "health", word == "down"
 		}},
 		{key: "probe", decode: func(v value) {
 			d.probe(v, &t.Probe)

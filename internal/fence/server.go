@@ -19,6 +19,7 @@ type server struct {
 	evidence evidence
 	against  evidence // newest failing observation, where it has not taken a ready down; see standing
 	tally    tally
+	health   health
 	accepted uint64 // issue number of the newest accepted ticket, kept across invalidations
 	checking bool   // a probe through Check is out
 }
@@ -72,10 +73,12 @@ func (s *server) complete(t *Ticket, obs Observation) Verdict {
 		refused.Reason = ReasonSuperseded
 		return refused
 	case s.restarted(t.gen, obs.Instance, now):
+		s.countHealth(obs) // in the generation that this has begun
 		refused.Reason, refused.Restarted = ReasonInvalidated, true
 		return refused
 	}
 	s.accepted = t.issue
+	s.countHealth(obs)
 	e := evidence{obs: obs, gen: t.gen, issue: t.issue, started: t.started, ended: now}
 	s.count(e, now)
 	return s.weigh(&e, now)
@@ -157,6 +160,10 @@ func (s *server) drop() { s.evidence, s.against = evidence{}, evidence{} }
 func ageAt(start, now time.Time) (time.Duration, bool) {
 	return worse(now.Sub(start), now.Round(0).Sub(start.Round(0))) // Round(0) strips the monotonic reading
 }
+
+// Age gives the time from start to now by the clock that says more, and false where
+// either says that now came before start.
+func Age(start, now time.Time) (time.Duration, bool) { return ageAt(start, now) }
 
 // worse gives the longer of two ages, and false where either is negative. The
 // monotonic clock stands still while a machine is suspended, and the wall

@@ -28,7 +28,9 @@ type Observation struct {
 	Reason string
 	// Judged: an answer came, and it is not the one that it has to be. One such
 	// observation takes a ready down, whatever Member.Fall is.
-	Judged   bool
+	Judged bool
+	// Healthy: the engine has passed its health check; see Fence.Health.
+	Healthy  bool
 	Metadata map[string]string
 	// Instance is what the engine calls itself since its last start; empty where
 	// it does not say, or where a change of it means nothing.

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -19,11 +20,12 @@ type Controller interface {
 	Readmit(context.Context, admission.ReadmitRequest) admission.Result
 	Invalidate(tier.Target) admission.Result
 	Forget(context.Context, admission.ForgetRequest) admission.Result
+	Override(admission.OverrideRequest) admission.Result
 }
 
 // Admin answers on the admin socket: all of the read-only side, and
-// POST /api/v1/quiesce, drain, readmit, invalidate, forget and reload, each with
-// a Command.
+// POST /api/v1/quiesce, drain, readmit, invalidate, forget, override and reload, each
+// with a Command.
 //
 // An answer is a line of JSON for each Event, the result last. Its status code
 // is 200 for a command that is accepted, whatever comes of it: the result's
@@ -88,6 +90,7 @@ func (a *Admin) Handler() http.Handler {
 		admission.VerbReadmit:    a.readmit,
 		admission.VerbInvalidate: a.invalidate,
 		admission.VerbForget:     a.forget,
+		admission.VerbOverride:   a.override,
 	} {
 		mux.HandleFunc("POST /api/v1/"+string(name), func(w http.ResponseWriter, r *http.Request) { command(w, r, run.event) })
 	}
@@ -131,9 +134,12 @@ func (a *Admin) readmit(ctx context.Context, c Command, send func(Event)) (func(
 	if err := c.only(admission.VerbReadmit, Command{
 		Tier: c.Tier, Server: c.Server,
 		AllowUnidentified: c.AllowUnidentified, Partial: c.Partial, TakeHold: c.TakeHold,
-		KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: c.Wait, Confirm: c.Confirm, Without: c.Without,
+		KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: c.Wait, Confirm: c.Confirm, WhenReady: c.WhenReady, Without: c.Without,
 	}); err != nil {
 		return nil, err
+	}
+	if c.WhenReady && (c.Partial || c.Wait != "" || c.Confirm != "") {
+		return nil, errors.New(`"when_ready" leaves all to the evidence: "partial", "wait" and "confirm" do not go with it`)
 	}
 	wait, err := bounded("wait", c.Wait, maxWait)
 	if err != nil {
@@ -147,7 +153,7 @@ func (a *Admin) readmit(ctx context.Context, c Command, send func(Event)) (func(
 		return a.Controller.Readmit(ctx, admission.ReadmitRequest{
 			Target: c.target(), Who: who(ctx),
 			AllowUnidentified: c.AllowUnidentified, Partial: c.Partial, TakeHold: c.TakeHold,
-			KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: wait, Confirm: confirm, Without: c.instances(),
+			KeepHold: c.KeepHold, SetAddress: c.SetAddress, Wait: wait, Confirm: confirm, WhenReady: c.WhenReady, Without: c.instances(),
 			Progress: progress(send),
 		})
 	}, nil
@@ -166,6 +172,22 @@ func (a *Admin) forget(ctx context.Context, c Command, send func(Event)) (func()
 	}
 	return func() admission.Result {
 		return a.Controller.Forget(ctx, admission.ForgetRequest{Target: c.target(), Who: who(ctx), Progress: progress(send)})
+	}, nil
+}
+
+func (a *Admin) override(ctx context.Context, c Command, _ func(Event)) (func() admission.Result, error) {
+	if err := c.only(admission.VerbOverride, Command{Tier: c.Tier, Reason: c.Reason, For: c.For, End: c.End}); err != nil {
+		return nil, err
+	}
+	if c.End && (c.For != "" || c.Reason != "") {
+		return nil, errors.New(`"end" ends an override now: leave out "for" and "reason"`)
+	}
+	lasting, err := time.ParseDuration(c.For)
+	if err != nil && !c.End {
+		return nil, fmt.Errorf(`"for" is %.40q: give a duration with its unit, such as "30m"`, c.For)
+	}
+	return func() admission.Result {
+		return a.Controller.Override(admission.OverrideRequest{Tier: c.Tier, For: lasting, Reason: c.Reason, Who: who(ctx), End: c.End})
 	}, nil
 }
 

@@ -22,7 +22,9 @@ type Command struct {
 	Tier              string `json:"tier,omitempty"`
 	Server            Server `json:"server,omitempty"` // "backend/server"; for forget also "backend/server@address"
 	All               bool   `json:"all,omitempty"`    // invalidate
-	Reason            string `json:"reason,omitempty"` // quiesce
+	Reason            string `json:"reason,omitempty"` // quiesce and override
+	For               string `json:"for,omitempty"`    // override
+	End               bool   `json:"end,omitempty"`    // override
 	Timeout           string `json:"timeout,omitempty"`
 	IgnoreOldWorkers  bool   `json:"ignore_old_workers,omitempty"`
 	AllowUnidentified bool   `json:"allow_unidentified,omitempty"`
@@ -32,6 +34,7 @@ type Command struct {
 	SetAddress        bool   `json:"set_address,omitempty"`
 	Wait              string `json:"wait,omitempty"` // readmit
 	Confirm           string `json:"confirm,omitempty"`
+	WhenReady         bool   `json:"when_ready,omitempty"` // readmit
 	Rollback          bool   `json:"rollback,omitempty"`
 	Force             bool   `json:"force,omitempty"`
 	// AcceptQueueRelease is quiesce's.

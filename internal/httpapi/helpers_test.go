@@ -301,6 +301,11 @@ func (c *controller) Invalidate(target tier.Target) admission.Result {
 	return result(admission.VerbInvalidate, target)
 }
 
+func (c *controller) Override(q admission.OverrideRequest) admission.Result {
+	c.note(q)
+	return result(admission.VerbOverride, tier.Target{Tier: q.Tier})
+}
+
 func (c *controller) Forget(_ context.Context, q admission.ForgetRequest) admission.Result {
 	q.Progress = nil
 	c.note(q)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -75,7 +76,7 @@ func NewMetrics(version string, kinds []string) *Metrics {
 	for _, kind := range kinds {
 		m.answers.WithLabelValues(kind)
 	}
-	for _, verb := range []admission.Verb{admission.VerbQuiesce, admission.VerbDrain, admission.VerbReadmit, admission.VerbInvalidate} {
+	for _, verb := range []admission.Verb{admission.VerbQuiesce, admission.VerbDrain, admission.VerbReadmit, admission.VerbInvalidate, admission.VerbOverride} {
 		for _, outcome := range []admission.Outcome{admission.Done, admission.Refused, admission.Incomplete, admission.TimedOut} {
 			m.transitions.WithLabelValues(string(verb), string(outcome))
 		}
@@ -171,12 +172,13 @@ var (
 	descOpen  = prometheus.NewDesc("tier_agent_tier_open", "1 where the tier's admission is open, 0 where it is quiesced.", tierLabel, nil)
 	descServe = prometheus.NewDesc("tier_agent_tier_admitted", "1 where the tier may take a new request now.", tierLabel, nil)
 	descCount = prometheus.NewDesc("tier_agent_tier_serving_servers", "Servers of the tier that may take a new request now.", tierLabel, nil)
+	descOver  = prometheus.NewDesc("tier_agent_tier_override_seconds", "What is left of the override by which the tier is open on health alone; 0 for none.", tierLabel, nil)
 	descTakes = prometheus.NewDesc("tier_agent_haproxy_server_takes", "1 where the HAProxy sends new requests to the server; absent where it cannot be read.", []string{"haproxy", "tier", "server"}, nil)
 	descProxy = prometheus.NewDesc("tier_agent_haproxy_readable", "1 where the instance answered the last read.", []string{"haproxy"}, nil)
 )
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAdmit, descReady, descAge, descGen, descOpen, descServe, descCount, descTakes, descProxy} {
+	for _, d := range []*prometheus.Desc{descAdmit, descReady, descAge, descGen, descOpen, descServe, descCount, descOver, descTakes, descProxy} {
 		ch <- d
 	}
 }
@@ -192,10 +194,19 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descOpen, one(!t.Answer.Quiesced), t.Name)
 		gauge(descServe, one(t.Answer.Admit), t.Name)
 		gauge(descCount, float64(t.Serving), t.Name)
+		left := 0.0
+		if t.Override != nil {
+			left = t.Override.Left(time.Now()).Seconds()
+		}
+		gauge(descOver, left, t.Name)
 		for _, s := range t.Servers {
 			name := s.Backend + "/" + s.Name
 			gauge(descAdmit, one(s.Answer.Admit), t.Name, name)
-			gauge(descReady, one(s.Answer.Ready), t.Name, name)
+			ready := s.Answer.Ready
+			if s.Answer.Overridden { // Ready is not about evidence then
+				ready = s.Answer.State == tier.StateReady
+			}
+			gauge(descReady, one(ready), t.Name, name)
 			for _, v := range views {
 				if shown, known := v.Servers[name]; known && v.Readable() {
 					gauge(descTakes, one(shown.Takes()), v.Instance, t.Name, name)

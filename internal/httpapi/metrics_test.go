@@ -62,7 +62,7 @@ func TestMetricsLint(t *testing.T) {
 	m := newMetrics(t)
 	m.ProbeEnded(tier.Probed{Tier: "heavy"})
 	names := own(t, m)
-	require.Len(t, names, 16)
+	require.Len(t, names, 17)
 	problems, err := testutil.GatherAndLint(m.registry, names...)
 	require.NoError(t, err)
 	assert.Empty(t, problems)
@@ -133,7 +133,7 @@ func TestLabelValuesComeFromTheConfiguration(t *testing.T) {
 		"outcome": {"discarded_invalidated", "discarded_superseded", "done", "failed", "incomplete", "passed", "refused", "timed_out", "timeout"},
 		"server":  {"heavy/h1", "heavy/h2", "light/l1", "old/o1"},
 		"tier":    {"heavy", "light", "old"},
-		"verb":    {"drain", "invalidate", "quiesce", "readmit"},
+		"verb":    {"drain", "invalidate", "override", "quiesce", "readmit"},
 		"version": {"1.2.3"},
 	}, values)
 }

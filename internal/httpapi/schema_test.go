@@ -19,7 +19,7 @@ func TestTheSchemaOfStatus(t *testing.T) {
 	}
 	root := filepath.Join("..", "..")
 	// The names of packages are paths below the module: comments are found by them.
-	for _, dir := range []string{"internal/httpapi", "internal/horizon", "internal/tier"} {
+	for _, dir := range []string{"internal/httpapi", "internal/horizon", "internal/tier", "internal/admission"} {
 		require.NoError(t, r.AddGoComments("tier-agent/"+dir, filepath.Join(root, dir), jsonschema.WithFullComment()))
 	}
 	schema := r.Reflect(&Status{})

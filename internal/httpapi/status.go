@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"tier-agent/internal/admission"
 	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -37,7 +38,7 @@ func (ro *ReadOnly) Status() Status {
 		for _, i := range ro.Intents.Intents() {
 			st.Intents = append(st.Intents, IntentStatus{
 				Tier: i.Tier, Server: i.Server, Reason: i.Reason, Who: i.Who, Since: i.Since, Phase: string(i.Phase),
-				Orphan: i.Orphan, Stale: i.Stale, Host: i.Host, Forced: i.Forced, Without: i.Without, Note: i.Note, Drift: i.Drift,
+				Orphan: i.Orphan, Stale: i.Stale, Host: i.Host, Forced: i.Forced, Without: i.Without, Note: i.Note, Drift: i.Drift, Unwritten: i.Unwritten,
 			})
 		}
 	}
@@ -63,6 +64,9 @@ func (ro *ReadOnly) Status() Status {
 		if at, _ := ro.Polls.Last(observe.Gate, t.Name, now); !at.IsZero() {
 			ts.GateAskedMS = milliseconds(now.Sub(at))
 		}
+		if o := t.Override; o != nil {
+			ts.Override = &OverrideStatus{Override: *o, LeftS: int64(o.Left(now).Seconds())}
+		}
 		if t.Members != nil {
 			ts.Members = &MembersStatus{Backend: t.Members.Backend, LeftOut: t.Members.LeftOut}
 		}
@@ -82,7 +86,31 @@ func (ro *ReadOnly) Status() Status {
 		}
 		st.Tiers = append(st.Tiers, ts)
 	}
+	if ro.Intents != nil {
+		ro.waysIn(st.Tiers)
+	}
 	return st
+}
+
+// waysIn says which ways are left into the tiers and servers that are quiesced.
+func (ro *ReadOnly) waysIn(tiers []TierStatus) {
+	var quiesced []tier.Target
+	each := func(do func(tier.Target, *tier.Closure, *[]admission.WayIn)) {
+		for n := range tiers {
+			t := &tiers[n]
+			do(tier.Target{Tier: t.Name}, t.Closure, &t.WaysIn)
+			for m := range t.Servers {
+				do(tier.Target{Tier: t.Name, Server: t.Servers[m].Name}, t.Servers[m].Closure, &t.Servers[m].WaysIn)
+			}
+		}
+	}
+	each(func(target tier.Target, c *tier.Closure, _ *[]admission.WayIn) {
+		if c != nil {
+			quiesced = append(quiesced, target)
+		}
+	})
+	left := ro.Intents.Ways(quiesced...)
+	each(func(target tier.Target, _ *tier.Closure, into *[]admission.WayIn) { *into = left[target] })
 }
 
 // utc is nil for the zero time.
@@ -160,12 +188,11 @@ func (ro *ReadOnly) inEach(observed []observe.View, now time.Time, server, tier 
 		if all == nil {
 			all = map[string]ShownStatus{}
 		}
-		gated, _ := ro.Polls.Last(observe.Gate, tier, now) // before its process began by another one
 		all[o.Instance] = ShownStatus{
 			Takes: s.Takes(), State: s.String(), Weight: s.Weight,
 			AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
-			Asks:  ro.Polls.Asks(o, server, tier, now),
-			Gated: gated.After(o.Started()), Heard: o.Down[server],
+			Asks:  ro.Polls.Checks(o, server, tier, now),
+			Gated: ro.Polls.Asks(o, observe.Gate, tier, now), Heard: o.Down[server],
 		}
 	}
 	return all

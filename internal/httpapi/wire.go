@@ -61,24 +61,36 @@ type IntentStatus struct {
 	Without []string  `json:"without,omitempty"`
 	Note    string    `json:"note,omitempty"`  // what a start found half done
 	Drift   []string  `json:"drift,omitempty"` // where HAProxy does not show it
+	// Unwritten: a restart would take what was on disk before; the note says it too.
+	Unwritten bool `json:"unwritten,omitempty"`
 }
 
 // TierStatus is one tier of a Status, in the configuration's order.
 type TierStatus struct {
 	Readiness
-	Quiesced bool           `json:"quiesced"`
-	Closure  *tier.Closure  `json:"closure,omitempty"`
-	MinReady int            `json:"min_ready"`
-	Needed   int            `json:"needed"` // servers that must be ready now: min_ready, or activation_min until the tier has been ready once
-	Serving  int            `json:"serving"`
-	Servers  []ServerStatus `json:"servers"`
-	Members  *MembersStatus `json:"members,omitempty"` // where HAProxy says which servers there are
+	Quiesced bool            `json:"quiesced"`
+	Closure  *tier.Closure   `json:"closure,omitempty"`
+	Override *OverrideStatus `json:"override,omitempty"` // in force now, also where the tier is quiesced
+	MinReady int             `json:"min_ready"`
+	Needed   int             `json:"needed"` // servers that must be ready now: min_ready, or activation_min until the tier has been ready once
+	Serving  int             `json:"serving"`
+	Servers  []ServerStatus  `json:"servers"`
+	Members  *MembersStatus  `json:"members,omitempty"` // where HAProxy says which servers there are
 	// LastChange is when anything but ages last became different, as /readyz of
 	// tier-agent counts it, or was first seen.
 	LastChange *time.Time `json:"last_change,omitempty"`
 	// GateAskedMS is the time since the gate was last asked about the tier; absent where
 	// it never was.
 	GateAskedMS *int64 `json:"gate_asked_ms,omitempty"`
+	// WaysIn are the ways on which the engines of a quiesced tier still get new requests.
+	WaysIn []admission.WayIn `json:"ways_in,omitempty"`
+}
+
+// OverrideStatus is an override that is in force: the tier takes requests on HAProxy's word
+// and the health of its engines alone.
+type OverrideStatus struct {
+	tier.Override
+	LeftS int64 `json:"left_s"`
 }
 
 // MembersStatus says where the servers of a tier come from.
@@ -110,6 +122,8 @@ type ServerStatus struct {
 	// Shown is what each HAProxy that can be read does with it, by instance.
 	Shown map[string]ShownStatus `json:"shown,omitempty"`
 	Asked *AskedStatus           `json:"asked"`
+	// WaysIn are those of a server that is quiesced itself.
+	WaysIn []admission.WayIn `json:"ways_in,omitempty"`
 }
 
 // ShownStatus is one server as one HAProxy has it.

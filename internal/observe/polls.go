@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"tier-agent/internal/runtimeapi"
@@ -80,36 +81,40 @@ func (p *Polls) Last(k Kind, name string, now time.Time) (at time.Time, ended bo
 	return at, now.Sub(at) > pause
 }
 
+// Asks reports whether name is asked for by the HAProxy of the view: what asked before its
+// process began was another one. The gate is asked only when a request comes, so that its
+// silence ends nothing. May be called on nil, which nobody has asked.
+func (p *Polls) Asks(v View, k Kind, name string, now time.Time) bool {
+	if p == nil {
+		return false
+	}
+	at, ended := p.Last(k, name, now)
+	return at.After(v.Started()) && (k == Gate || !ended)
+}
+
 // leastPause is how long checks may be silent at least before they count as ended. The
 // slowest common inter is 5 s, and a check may take its timeout on top.
 const leastPause = 10 * time.Second
 
-// Asks reports whether a HAProxy's checks of a server ask this tier-agent, by the server's
-// name or its tier's. A process that has just begun counts as asking.
-func (p *Polls) Asks(v View, server, tier string, now time.Time) bool {
+// Checks reports whether the running checks of a server ask this tier-agent, by the
+// server's name or its tier's. Those of a process that has just begun count as asking.
+func (p *Polls) Checks(v View, server, tier string, now time.Time) bool {
 	s, young := v.Servers[server], now.Sub(v.Started()) < leastPause
-	for k, c := range map[Kind]runtimeapi.Check{AgentCheck: s.Agent, HealthCheck: s.Health} {
-		if c.Enabled && (young || p.going(v, k, server, now) || p.going(v, k, tier, now)) {
-			return true
-		}
+	asks := func(k Kind, c runtimeapi.Check) bool {
+		return c.Enabled && (young || p.Asks(v, k, server, now) || p.Asks(v, k, tier, now))
 	}
-	return false
+	return asks(AgentCheck, s.Agent) || asks(HealthCheck, s.Health)
 }
 
-func (p *Polls) going(v View, k Kind, name string, now time.Time) bool {
-	at, ended := p.Last(k, name, now)
-	return at.After(v.Started()) && !ended
-}
-
-// Wired reports whether anything has asked this tier-agent about a tier, or one of its
-// servers, since the HAProxy's process began: then HAProxy is meant to ask.
-func (p *Polls) Wired(v View, tier string, servers []string, now time.Time) bool {
-	for _, name := range append([]string{tier}, servers...) {
+// Wired reports whether anything has asked this tier-agent about one of the names, a tier
+// and its servers, since the HAProxy's process began: then HAProxy is meant to ask.
+func (p *Polls) Wired(v View, names []string, now time.Time) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
 		for k := range kinds {
 			if at, _ := p.Last(k, name, now); at.After(v.Started()) {
 				return true
 			}
 		}
-	}
-	return false
+		return false
+	})
 }

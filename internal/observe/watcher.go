@@ -30,6 +30,10 @@ type View struct {
 	// Down says what HAProxy's checks have heard of the servers that are down there and
 	// should be up, by "backend/server".
 	Down map[string]string
+	// Returning says, of servers that Options.Quiesced names and of others at their
+	// addresses, by what clients come back to them also while they are drained:
+	// "a cookie", or a stick table; by "backend/server".
+	Returning map[string]string
 	// OldWorkers: the streams of old workers can be seen. KeepsFile: its server-state file
 	// is written here.
 	OldWorkers, KeepsFile bool
@@ -44,7 +48,6 @@ type Watcher struct {
 	every    time.Duration
 	log      *slog.Logger
 	watched  []*watched // in the set's order
-	kept     func(runtimeapi.ServersState) func(runtimeapi.ServerState) bool
 	looked   func(context.Context, *runtimeapi.Instance, View)
 	quiesced func(server string) bool
 	ready    func(server string) bool
@@ -57,9 +60,9 @@ type watched struct {
 	seen     atomic.Pointer[View]
 	wake     chan struct{}
 
-	mu       sync.Mutex // held for one look: dumps are taken, and files written, in one order
-	file     *statefile.File
-	unloaded string // why the process that runs seems not to have loaded the file
+	mu    sync.Mutex      // held for one look: dumps are taken, and files written, in one order
+	asked map[string]bool // backends whose ways back are known, of the process that was seen last
+	file  *statefile.File
 }
 
 // retryAfter is the time to the next read of an instance that could not be
@@ -73,9 +76,9 @@ type Options struct {
 	Log     *slog.Logger
 	// StateFiles are the paths of server-state files, by instance.
 	StateFiles map[string]string
-	// Kept gives, for one dump, what reports whether a row of it goes into the state
-	// file. May be nil where there are no state files.
-	Kept func(runtimeapi.ServersState) func(runtimeapi.ServerState) bool
+	// Rows gives the rows of a state file, from what its HAProxy shows. May be nil where
+	// there are no state files.
+	Rows func(statefile.Shown) []statefile.Row
 	// Quiesced reports whether what is left on a "backend/server" is to be counted,
 	// which costs HAProxy's statistics of the backend at each look. May be nil.
 	Quiesced func(server string) bool
@@ -90,11 +93,11 @@ type Options struct {
 // New returns a watcher that has not looked yet. It writes no state file
 // before KeepFiles.
 func New(o Options) *Watcher {
-	w := &Watcher{every: o.Every, log: o.Log, kept: o.Kept, looked: o.Looked, quiesced: o.Quiesced, ready: o.Ready}
+	w := &Watcher{every: o.Every, log: o.Log, looked: o.Looked, quiesced: o.Quiesced, ready: o.Ready}
 	for _, i := range o.HAProxy.Instances() {
 		one := &watched{instance: i, wake: make(chan struct{}, 1)}
 		if path := o.StateFiles[i.Name()]; path != "" {
-			one.file = statefile.New(path)
+			one.file = statefile.New(path, o.Rows)
 		}
 		w.watched = append(w.watched, one)
 	}
@@ -151,7 +154,10 @@ func (w *Watcher) LookAt(ctx context.Context, wanted func(instance string) bool)
 	var wg sync.WaitGroup
 	for _, one := range w.watched {
 		if wanted(one.instance.Name()) {
-			wg.Go(func() { w.look(ctx, one) })
+			wg.Go(func() {
+				w.look(ctx, one)
+				w.askReturning(ctx, one)
+			})
 		}
 	}
 	wg.Wait()
@@ -205,6 +211,7 @@ func (w *Watcher) turn(ctx context.Context, one *watched) bool {
 	if w.looked != nil && ctx.Err() == nil {
 		w.tell(ctx, one, v)
 	}
+	w.askReturning(ctx, one)
 	w.count(ctx, one)
 	return true
 }
@@ -229,7 +236,7 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 		return last
 	}
 	now := View{
-		Instance: last.Instance, Err: err, StateFile: last.StateFile, Replaced: last.Replaced,
+		Instance: last.Instance, Err: err, Replaced: last.Replaced,
 		OldWorkers: one.instance.HasMaster(), KeepsFile: one.file != nil,
 	}
 	if err == nil {
@@ -240,12 +247,14 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 		}
 		now.Replaced = last.Replaced || replaced(last, dump.Info)
 		if !replaced(last, dump.Info) {
-			now.InFlight, now.Down = last.InFlight, last.Down
+			now.InFlight, now.Down, now.Returning = last.InFlight, last.Down, last.Returning
+		} else {
+			one.asked = nil
 		}
-		now.StateFile = w.keep(one, dump, last)
 	} else {
-		now.At, now.Info, now.Servers = last.At, last.Info, last.Servers
+		now.At, now.Info, now.Servers, now.Returning = last.At, last.Info, last.Servers, last.Returning
 	}
+	now.StateFile = w.keep(one, dump, now, replaced(last, now.Info))
 	w.note(last, now)
 	one.seen.Store(&now)
 	return now
@@ -265,20 +274,23 @@ func (one *watched) read(ctx context.Context) (runtimeapi.ServersState, error) {
 }
 
 // keep writes the instance's state file and says what is wrong with it.
-func (w *Watcher) keep(one *watched, dump runtimeapi.ServersState, last View) string {
+func (w *Watcher) keep(one *watched, dump runtimeapi.ServersState, now View, started bool) string {
 	if one.file == nil || !w.files.Load() {
 		return ""
 	}
-	if replaced(last, dump.Info) {
-		one.unloaded = ""
-		if name := one.file.Forgotten(dump); name != "" {
-			one.unloaded = "not loaded: its row for " + name + " was there and " + name + " came up open; does server-state-file name it?"
-		}
+	shown := &dump
+	if now.Err != nil {
+		shown = nil
+	} else if started {
+		one.file.Started(dump)
 	}
-	if _, err := one.file.Keep(dump, w.kept(dump)); err != nil {
+	if _, err := one.file.Keep(shown); err != nil {
 		return "not written: " + err.Error()
 	}
-	return one.unloaded
+	if name := one.file.Forgotten(); name != "" {
+		return "not loaded: its row for " + name + " was there and " + name + " came up open; does server-state-file name it?"
+	}
+	return ""
 }
 
 // replaced reports whether another process than the one of last shows this.

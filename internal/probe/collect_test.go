@@ -123,10 +123,10 @@ func TestCollectedByAProbe(t *testing.T) {
 		want Result
 	}{
 		{`{"model":{"size":2},"instance":"i-1"}`,
-			Result{Ready: true, Reason: MetadataPassed, Metadata: map[string]string{"model.size": "2", "instance": "i-1"}}},
-		{`{"model":{"size":3},"instance":"i-1"}`, Result{Reason: MetadataMismatch}},
-		{`{"model":{"size":2}}`, Result{Reason: MetadataMissing}},
-		{`{"model":{"size":2},"instance":"` + strings.Repeat("i", maxText+1) + `"}`, Result{Reason: MetadataOversized}},
+			Result{Ready: true, Reason: MetadataPassed, Healthy: true, Metadata: map[string]string{"model.size": "2", "instance": "i-1"}}},
+		{`{"model":{"size":3},"instance":"i-1"}`, Result{Reason: MetadataMismatch, Healthy: true}},
+		{`{"model":{"size":2}}`, Result{Reason: MetadataMissing, Healthy: true}},
+		{`{"model":{"size":2},"instance":"` + strings.Repeat("i", maxText+1) + `"}`, Result{Reason: MetadataOversized, Healthy: true}},
 	} {
 		target.URL = startEngine(t, turn(says(ok("")), says(ok(c.info)))).url
 		assert.Equal(t, c.want, probeOnce(t, target), c.info)

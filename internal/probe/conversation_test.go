@@ -167,7 +167,7 @@ func TestUnusableToken(t *testing.T) {
 	} {
 		target := want(e.url).withIdentity()
 		target.Identity.Token = func() (string, error) { return c.token, c.err }
-		assert.Equal(t, Result{Reason: "identity_transport_credential"}, probeOnce(t, target), "%.20q", c.token)
+		assert.Equal(t, Result{Reason: "identity_transport_credential", Healthy: true}, probeOnce(t, target), "%.20q", c.token)
 	}
 	for _, q := range e.seen() {
 		assert.Equal(t, "/health", q.URL.Path)

@@ -80,6 +80,7 @@ func TestDeadlineIsExact(t *testing.T) {
 		connect time.Duration
 		script  script
 		https   bool
+		healthy bool // it struck behind the health step
 	}{
 		{name: "connecting", connect: time.Hour, script: turn()},
 		{name: "server that does not read", script: func(p *peer, _ int) { time.Sleep(time.Hour) }},
@@ -97,10 +98,10 @@ func TestDeadlineIsExact(t *testing.T) {
 		{name: "health body trickles", script: turn(trickle("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"))},
 		{name: "health chunk trickles", script: turn(trickle(chunked + "ff\r\n"))},
 		{name: "trailer trickles", script: turn(trickle(chunked + "0\r\nX: "))},
-		{name: "identity silent", script: turn(says(ok("")))},
-		{name: "identity body trickles", script: turn(says(ok("")), trickle(chunked+"ff\r\n"))},
-		{name: "metadata body trickles", script: turn(says(ok("")), says(ok(models)), trickle("HTTP/1.1 200 OK\r\n\r\n"))},
-		{name: "adds up", connect: time.Second, script: turn(
+		{name: "identity silent", healthy: true, script: turn(says(ok("")))},
+		{name: "identity body trickles", healthy: true, script: turn(says(ok("")), trickle(chunked+"ff\r\n"))},
+		{name: "metadata body trickles", healthy: true, script: turn(says(ok("")), says(ok(models)), trickle("HTTP/1.1 200 OK\r\n\r\n"))},
+		{name: "adds up", healthy: true, connect: time.Second, script: turn(
 			waits(time.Second, says(ok(""))), waits(time.Second, says(ok(models))), waits(time.Second, says(ok(info))))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -113,7 +114,7 @@ func TestDeadlineIsExact(t *testing.T) {
 				start := time.Now()
 				r := New(piped(t, c.script, c.connect)).Probe(t.Context(), target)
 				assert.Equal(t, timeout, time.Since(start))
-				assert.Equal(t, Result{Reason: Timeout}, r)
+				assert.Equal(t, Result{Reason: Timeout, Healthy: c.healthy}, r)
 			})
 		})
 	}
@@ -139,7 +140,7 @@ func TestCallersContextEndsTheProbe(t *testing.T) {
 				start := time.Now()
 				r := New(piped(t, c.script, c.connect)).Probe(ctx, want(inBubble).withIdentity())
 				assert.Equal(t, 1500*time.Millisecond, time.Since(start))
-				assert.Equal(t, Result{Reason: c.want}, r)
+				assert.Equal(t, Result{Reason: c.want, Healthy: c.name == "identity"}, r)
 			})
 		})
 	}
@@ -195,7 +196,7 @@ func TestAnswerJudgedTooLate(t *testing.T) {
 			conn, err := dial(ctx, network, address)
 			return cancelling{Conn: conn, mark: c.mark, cancel: cancel}, err
 		}
-		assert.Equal(t, Result{Reason: c.want}, New(o).Probe(ctx, c.target))
+		assert.Equal(t, Result{Reason: c.want, Healthy: c.mark == "m2"}, New(o).Probe(ctx, c.target))
 		assert.Error(t, ctx.Err())
 	}
 }
@@ -210,7 +211,7 @@ func TestTokenSourceIsNotWaitedFor(t *testing.T) {
 		r := New(piped(t, turn(says(ok("")), says(ok(models))), 0)).Probe(t.Context(), target)
 		assert.Equal(t, 2*time.Second, time.Since(start))
 		time.Sleep(time.Hour) // the source is left to itself, and ends here
-		assert.Equal(t, Result{Reason: Timeout}, r)
+		assert.Equal(t, Result{Reason: Timeout, Healthy: true}, r)
 	})
 }
 

@@ -113,6 +113,8 @@ const MaxCollect = 16
 type Result struct {
 	Ready  bool
 	Reason string // one of Reasons
+	// Healthy: the health step has passed, whatever came of the steps behind it.
+	Healthy bool
 	// Metadata, only with Ready, has the required fields with the value that each was seen to
 	// equal, as it is written in Fields: at most 64, each name and value cut at 256 bytes. It also
 	// has the collected ones, which alone are the server's own text and can be compared. A field
@@ -166,7 +168,7 @@ func (p *Prober) look(ctx context.Context, t Target, first step, timeout time.Du
 		// What a dialer, a TLS callback or the parser of an answer does wrong must cost one
 		// probe, not the process.
 		if recover() != nil {
-			result = Result{Reason: transport(r.step, classOther)}
+			result = Result{Reason: transport(r.step, classOther), Healthy: r.healthy}
 		}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -178,11 +180,11 @@ func (p *Prober) look(ctx context.Context, t Target, first step, timeout time.Du
 		return Result{Reason: reasonFor(ctx, first, wrap(errTarget, classOther))}
 	}
 	if failed := steps(r); failed != "" {
-		return Result{Reason: failed}
+		return Result{Reason: failed, Healthy: r.healthy}
 	}
 	// An answer that arrived in time but was judged too late is late.
 	if err := ctx.Err(); err != nil {
-		return Result{Reason: reasonFor(ctx, r.step, err)}
+		return Result{Reason: reasonFor(ctx, r.step, err), Healthy: r.healthy && r.step != stepHealth}
 	}
-	return Result{Ready: true, Reason: r.step.passed(), Metadata: r.seen}
+	return Result{Ready: true, Reason: r.step.passed(), Healthy: r.healthy, Metadata: r.seen}
 }

@@ -123,7 +123,7 @@ func TestReasons(t *testing.T) {
 
 	t.Run("identity passed", func(t *testing.T) {
 		e := startEngine(t, turn(says(ok("")), says(ok(models))))
-		assert.Equal(t, Result{Ready: true, Reason: IdentityPassed}, probeOnce(t, want(e.url).withIdentity()))
+		assert.Equal(t, Result{Ready: true, Reason: IdentityPassed, Healthy: true}, probeOnce(t, want(e.url).withIdentity()))
 	})
 	t.Run("identity mismatch", func(t *testing.T) {
 		e := startEngine(t, turn(says(ok("")), says(ok(`[{"id":"M1"}]`))))
@@ -131,7 +131,7 @@ func TestReasons(t *testing.T) {
 	})
 	t.Run("metadata passed", func(t *testing.T) {
 		e := startEngine(t, turn(says(ok("")), says(ok(models)), says(ok(info))))
-		assert.Equal(t, Result{Ready: true, Reason: MetadataPassed, Metadata: map[string]string{"model.size": "2"}},
+		assert.Equal(t, Result{Ready: true, Reason: MetadataPassed, Healthy: true, Metadata: map[string]string{"model.size": "2"}},
 			probeOnce(t, want(e.url).withIdentity().withMetadata()))
 	})
 	t.Run("metadata passed without identity", func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestReasons(t *testing.T) {
 	})
 	t.Run("metadata mismatch", func(t *testing.T) {
 		e := startEngine(t, turn(says(ok("")), says(ok(`{"model":{"size":3}}`))))
-		assert.Equal(t, Result{Reason: MetadataMismatch}, probeOnce(t, want(e.url).withMetadata()))
+		assert.Equal(t, Result{Reason: MetadataMismatch, Healthy: true}, probeOnce(t, want(e.url).withMetadata()))
 	})
 }
 

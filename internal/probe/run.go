@@ -20,12 +20,13 @@ var (
 
 // run is one probe on its way.
 type run struct {
-	ctx    context.Context
-	prober *Prober
-	target Target
-	step   step
-	seen   map[string]string // Result.Metadata, once metadata has passed
-	line   *line             // nil: the next request opens one
+	ctx     context.Context
+	prober  *Prober
+	target  Target
+	step    step
+	healthy bool              // the health step has passed
+	seen    map[string]string // Result.Metadata, once metadata has passed
+	line    *line             // nil: the next request opens one
 }
 
 // all and the steps return the reason why they failed, or "".
@@ -35,6 +36,7 @@ func (r *run) all() string {
 	if failed := r.health(); failed != "" {
 		return failed
 	}
+	r.healthy = true
 	if t.Identity != nil {
 		r.step = stepIdentity
 		if failed := r.identity(*t.Identity); failed != "" {

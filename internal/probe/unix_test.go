@@ -19,7 +19,7 @@ func TestAnEngineOnAUnixSocketIsProbed(t *testing.T) {
 	e := serveScript(t, ln, turn(says(ok(`{}`)), says(ok(`{"data":[{"id":"big"}]}`))))
 	target := want(&url.URL{Scheme: "unix", Path: path})
 	target.Identity = &Identity{Path: "/v1/models", ID: "big"}
-	assert.Equal(t, Result{Ready: true, Reason: IdentityPassed}, probeOnce(t, target))
+	assert.Equal(t, Result{Ready: true, Reason: IdentityPassed, Healthy: true}, probeOnce(t, target))
 	assert.Equal(t, 1, e.connections())
 	assert.Equal(t, "unix:"+path, target.Address())
 

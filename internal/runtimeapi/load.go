@@ -24,7 +24,10 @@ type BackendLoad struct {
 	Algo string
 	// Sessions under way in the backend, and requests in its own queue.
 	Sessions, Queue int
-	Servers         []ServerLoad
+	// Cookie: clients are sent back to a server by its cookie. Empty columns, and so
+	// false, on a socket of `level user`.
+	Cookie  bool
+	Servers []ServerLoad
 }
 
 // ServerLoad is one server's row of `show stat` (management guide 9.1).
@@ -55,6 +58,8 @@ type ServerLoad struct {
 	Tracked string
 	// LastAgent is what the agent check reported last, at most 200 bytes of it.
 	LastAgent string
+	// Cookie: the server has a cookie, which counts where its backend has one, too.
+	Cookie bool
 }
 
 // Up reports whether HAProxy would send the server a new request, judged by its
@@ -205,6 +210,7 @@ func parseLoads(text, only string) ([]BackendLoad, error) {
 			found[backend] = true
 			load.Status, load.Algo = r.text("status"), clean(r.text("algo"))
 			load.Sessions, load.Queue = r.count("scur"), r.count("qcur")
+			load.Cookie = r.given("cookie")
 		case statServer:
 			load.Servers = append(load.Servers, r.server())
 		}
@@ -253,10 +259,17 @@ func (r *statRow) server() ServerLoad {
 		CheckHealth: r.optional("check_health"),
 		AgentHealth: r.optional("agent_health"),
 		Tracked:     r.text("tracked"),
+		Cookie:      r.given("cookie"),
 	}
 }
 
 func (r *statRow) text(column string) string { return r.fields[r.columns[column]] }
+
+// given reports whether a column that need not be there says anything.
+func (r *statRow) given(column string) bool {
+	n, there := r.columns[column]
+	return there && r.fields[n] != ""
+}
 
 // optional is a count that is empty where there is none.
 func (r *statRow) optional(column string) int {

@@ -36,6 +36,7 @@ type ServerState struct {
 	Address         string // IP address; empty for none yet, or a unix socket
 	Port            int
 	FQDN            string
+	SRV             string // the DNS record that a slot takes its host and port from
 	Admin           AdminState
 	Operational     OpState
 	// Weight is the one now, InitialWeight the configured one.
@@ -46,8 +47,6 @@ type ServerState struct {
 	CheckStatus, CheckResult, CheckHealth, CheckState, AgentState int
 	AgentAddress                                                  string
 	AgentPort                                                     int
-	// Row is the line as it came, what a server state file takes.
-	Row string
 }
 
 // At is where requests go; not valid where that is no IP address yet, or a unix
@@ -74,13 +73,17 @@ func (s ServerState) Health() Check { return checkOf(s.CheckState) }
 // Agent is the server's agent-check.
 func (s ServerState) Agent() Check { return checkOf(s.AgentState) }
 
+// HasCheck reports whether a health check or an agent-check is configured, enabled or
+// not (measured on 2.6, 3.0 and 3.2: bit 2 of CheckState and AgentState). A server that
+// tracks another one has none of its own.
+func (s ServerState) HasCheck() bool { return (s.CheckState|s.AgentState)&2 != 0 }
+
 // Name is "backend/server".
 func (s ServerState) Name() string { return s.Backend + "/" + s.Server }
 
 // ServersState is the answer to `show servers state`, of one process.
 type ServersState struct {
 	Info    Info
-	Header  string // the line of column names above the rows, "# be_id ..."
 	Servers []ServerState
 }
 
@@ -160,7 +163,7 @@ func parseServers(text, backend string) (ServersState, error) {
 	if err != nil {
 		return ServersState{}, err
 	}
-	state := ServersState{Header: header}
+	state := ServersState{}
 	if rest == "\n" {
 		return state, nil
 	}

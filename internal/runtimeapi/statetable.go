@@ -10,7 +10,7 @@ import (
 // stateColumns are the columns read of `show servers state`. They are found by
 // name: their order and number are HAProxy's business.
 var stateColumns = []string{
-	"be_name", "srv_name", "srv_addr", "srv_port", "srv_fqdn",
+	"be_name", "srv_name", "srv_addr", "srv_port", "srv_fqdn", "srvrecord",
 	"srv_admin_state", "srv_op_state", "srv_uweight", "srv_iweight",
 	"srv_time_since_last_change", "srv_check_status", "srv_check_result",
 	"srv_check_health", "srv_check_state", "srv_agent_state",
@@ -56,6 +56,7 @@ func (t stateTable) parse(line string) (ServerState, error) {
 		Address:       r.text("srv_addr"),
 		Port:          int(r.number("srv_port", 0, 65535)),
 		FQDN:          r.text("srv_fqdn"),
+		SRV:           r.text("srvrecord"),
 		Admin:         AdminState(r.number("srv_admin_state", 0, 1<<32-1)),
 		Operational:   OpState(r.number("srv_op_state", 0, int64(OpStopping))),
 		Weight:        r.int("srv_uweight"),
@@ -68,7 +69,6 @@ func (t stateTable) parse(line string) (ServerState, error) {
 		AgentState:    r.int("srv_agent_state"),
 		AgentAddress:  r.text("srv_agent_addr"),
 		AgentPort:     int(r.number("srv_agent_port", 0, 65535)),
-		Row:           line,
 	}
 	if r.err != nil {
 		return ServerState{}, r.err

@@ -137,3 +137,20 @@ func procText(current, rest string) string {
 		"700             master          3 [failed: 0]   0d00h01m00s     3.2.26-1       \n" +
 		"# workers\n" + current + rest + "\n"
 }
+
+// Control: with the third column taken for the uptime, 2.6 to 3.2 had none, since the
+// failed reloads stand in columns without a name.
+func TestMaster(t *testing.T) {
+	want := map[string]Master{"2.6": {7488, 3 * time.Second}, "3.0": {8790, 5 * time.Second}, "3.2": {10655, 2 * time.Second}}
+	for _, version := range recorded {
+		whole := golden(t, version, "proc")
+		m, err := mastered(t, say(whole), Options{}).Master(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want[version], m, version)
+	}
+	for _, text := range []string{"", "#<PID> <type>\n", "#<PID>\n0 master 0 0d00h00m01s\n\n", "#<PID>\n7 master 0 1h 3.2\n\n"} {
+		_, err := mastered(t, say(text), Options{}).Master(t.Context())
+		require.Error(t, err, text)
+		assert.ErrorContains(t, err, "haproxy hap1: ")
+	}
+}

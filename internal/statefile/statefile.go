@@ -1,17 +1,14 @@
 // Package statefile keeps the server-state file that HAProxy loads when it
-// starts and reloads, so that what is closed starts closed.
+// starts and reloads, so that what must take nothing starts so.
 //
-// Its invariant: the file has the rows that its keeper names, of closed servers and
-// of opened members, each as one running HAProxy process showed it in one whole
-// dump, and is replaced whole or not at all. A row carries the server's port, and
-// that beats an edited configuration at the next reload (measured on 2.6, 3.0 and
-// 3.2); so a server that is open and no member has no row, and follows its
-// configuration.
+// Its invariant: the file has the rows that Compose gives, and is replaced whole or
+// not at all. A row says how a server starts and by which port, and nothing else that
+// a configuration says: an edited one is followed at the next reload.
 package statefile
 
 import (
-	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"tier-agent/internal/durable"
@@ -21,45 +18,75 @@ import (
 // File is one HAProxy's server-state file. It is not safe for concurrent use:
 // whoever reads that HAProxy's dumps writes its file.
 type File struct {
-	path string
-	kept string // what the file says, without what changes from second to second; "" before the first write
-	rows map[string]runtimeapi.AdminState
-	info os.FileInfo // of the file last written
+	path    string
+	compose func(Shown) []Row
+	shown   Shown
+	text    string // what the file says; "" before the first write
+	rows    []Row
+	info    os.FileInfo // of the file last written
+
+	started  bool   // a process has started since the last Keep
+	suspect  string // a server that the file closed and that process shows open
+	unloaded bool   // it has not loaded the file
 }
 
-// New returns the file at path. It is not read: what HAProxy shows is newer.
-func New(path string) *File { return &File{path: path} }
+// New returns the file at path, whose rows compose gives.
+func New(path string, compose func(Shown) []Row) *File {
+	return &File{path: path, compose: compose}
+}
 
-// Keep makes the file say what dump says of the servers for which kept is true. It
-// writes only where that differs from what it wrote before, and says whether it did.
-// A dump of a process that is being replaced is refused: its admin states are no
-// longer anybody's.
-func (f *File) Keep(dump runtimeapi.ServersState, kept func(runtimeapi.ServerState) bool) (bool, error) {
-	if dump.Info.Stopping {
-		return false, fmt.Errorf("process %d is being replaced", dump.Info.PID)
+// Keep makes the file say how the servers are to start, given what HAProxy shows, or
+// nil where it cannot be read: what it showed last counts then, and before that what
+// the file says. It writes only where the file says something else, and says whether
+// it did.
+func (f *File) Keep(dump *runtimeapi.ServersState) (bool, error) {
+	if f.shown.Had == nil {
+		f.remember()
 	}
-	var text, brief strings.Builder
-	text.WriteString("1\n" + dump.Header + "\n")
-	rows := map[string]runtimeapi.AdminState{}
-	for _, row := range dump.Servers {
-		if !kept(row) {
-			continue
-		}
-		text.WriteString(row.Row + "\n")
-		rows[row.Name()] = row.Admin
-		fmt.Fprintf(&brief, "%s %s %d %d %d %s\n", row.Name(), row.Address, row.Port, row.Admin, row.Operational, row.FQDN)
+	if dump != nil {
+		f.shown.Servers, f.shown.Live = dump.Servers, true
 	}
-	brief.WriteString(dump.Header)
-	if brief.String() == f.kept && f.untouched() {
+	f.shown.Unread = dump == nil
+	rows := f.compose(f.shown)
+	var text strings.Builder
+	text.WriteString("1\n" + header + "\n")
+	for _, row := range rows {
+		text.WriteString(row.String() + "\n")
+	}
+	if text.String() == f.text && f.untouched() {
 		return false, nil
 	}
 	// HAProxy may run as another user, and what is in the file is no secret.
 	if err := durable.WriteFile(f.path, []byte(text.String()), 0o644); err != nil {
 		return false, err
 	}
-	f.kept, f.rows = brief.String(), rows
+	f.text, f.rows, f.shown.Had = text.String(), rows, map[string]bool{}
+	for _, row := range rows {
+		f.shown.Had[row.Name()] = true
+	}
 	f.info, _ = os.Stat(f.path) // without it the file is written again next time
 	return true, nil
+}
+
+// maxFile bounds what is read of a file that somebody else may have written.
+const maxFile = 16 << 20
+
+// remember takes what the file says of the servers. One that cannot be read says
+// nothing: it is about to be written.
+func (f *File) remember() {
+	f.shown.Had = map[string]bool{}
+	info, err := os.Stat(f.path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
+		return
+	}
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		return
+	}
+	f.shown.Servers = parse(string(text))
+	for _, s := range f.shown.Servers {
+		f.shown.Had[s.Name()] = true
+	}
 }
 
 // untouched reports whether the file is the one last written. Reload scripts
@@ -69,14 +96,32 @@ func (f *File) untouched() bool {
 	return err == nil && f.info != nil && os.SameFile(f.info, now) && now.ModTime().Equal(f.info.ModTime()) && now.Size() == f.info.Size()
 }
 
-// Forgotten names a server that the file last written said is closed, and that
-// the dump of a process which has started since shows open: that process has not
-// loaded the file. It is empty where there is none.
-func (f *File) Forgotten(dump runtimeapi.ServersState) string {
-	for _, row := range dump.Servers {
-		if f.rows[row.Name()].Forced() && !row.Admin.Forced() {
-			return row.Name()
+// Started notes what a process that has started since the last Keep shows of the
+// servers that the file closed.
+func (f *File) Started(dump runtimeapi.ServersState) {
+	f.started, f.suspect, f.unloaded = true, "", false
+	for _, row := range f.rows {
+		is, there := dump.Find(row.Backend, row.Server)
+		if there && row.Admin.Forced() && !is.Admin.Forced() {
+			f.suspect = row.Name()
+			return
 		}
+	}
+}
+
+// Forgotten names a server that the file closed and that a process has come up with
+// open: it has not loaded the file. One that is not to be closed any more may have been
+// opened since, so the Keep after the one that met the process decides.
+func (f *File) Forgotten() string {
+	if !f.unloaded && !f.started {
+		f.unloaded = slices.ContainsFunc(f.rows, func(r Row) bool { return r.Name() == f.suspect && r.Admin.Forced() })
+		if !f.unloaded {
+			f.suspect = ""
+		}
+	}
+	f.started = false
+	if f.unloaded {
+		return f.suspect
 	}
 	return ""
 }

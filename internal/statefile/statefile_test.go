@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,32 +12,34 @@ import (
 	"tier-agent/test/guarantee"
 )
 
-const header = "# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_port"
-
-func row(server string, admin runtimeapi.AdminState, text string) runtimeapi.ServerState {
-	return runtimeapi.ServerState{
-		Backend: "llm", Server: server, Address: "127.0.0.1", Port: 8000, Admin: admin,
-		Operational: runtimeapi.OpRunning, Row: text,
+// shut gives a row to each server that is closed, as it is.
+func shut(shown Shown) (rows []Row) {
+	for _, s := range shown.Servers {
+		if s.Admin != 0 {
+			rows = append(rows, Row{Backend: s.Backend, Server: s.Server, Admin: s.Admin, Port: s.Port, Checked: true})
+		}
 	}
+	return rows
 }
 
 // dump is gpu1 in drain, gpu2 open and gpu3 in maintenance.
-func dump() runtimeapi.ServersState {
-	return runtimeapi.ServersState{
-		Info: runtimeapi.Info{PID: 7}, Header: header,
-		Servers: []runtimeapi.ServerState{
-			row("gpu1", runtimeapi.ForcedDrain, "4 llm 1 gpu1 127.0.0.1 2 8 8000"),
-			row("gpu2", 0, "4 llm 2 gpu2 127.0.0.1 2 0 8000"),
-			row("gpu3", runtimeapi.ForcedMaint, "4 llm 3 gpu3 127.0.0.1 0 1 8000"),
-		},
+func dump() *runtimeapi.ServersState {
+	server := func(name string, admin runtimeapi.AdminState) runtimeapi.ServerState {
+		return runtimeapi.ServerState{Backend: "llm", Server: name, Address: "127.0.0.1", Port: 8000, Admin: admin}
 	}
+	return &runtimeapi.ServersState{Servers: []runtimeapi.ServerState{
+		server("gpu1", runtimeapi.ForcedDrain), server("gpu2", 0), server("gpu3", runtimeapi.ForcedMaint),
+	}}
 }
 
-func shut(s runtimeapi.ServerState) bool { return s.Admin != 0 }
+const (
+	gpu1 = "0 llm 0 gpu1 - 2 8 1 1 0 6 1 0 6 0 0 0 - 8000 -\n"
+	gpu3 = "0 llm 0 gpu3 - 2 1 1 1 0 6 1 0 6 0 0 0 - 8000 -\n"
+)
 
-func kept(t testing.TB, f *File, d runtimeapi.ServersState) bool {
+func kept(t testing.TB, f *File, d *runtimeapi.ServersState) bool {
 	t.Helper()
-	wrote, err := f.Keep(d, shut)
+	wrote, err := f.Keep(d)
 	require.NoError(t, err)
 	return wrote
 }
@@ -50,18 +51,13 @@ func text(t testing.TB, f *File) string {
 	return string(data)
 }
 
-func newFile(t testing.TB) *File { return New(filepath.Join(t.TempDir(), "edge.state")) }
+func newFile(t testing.TB) *File { return New(filepath.Join(t.TempDir(), "edge.state"), shut) }
 
 // The form is that of the state file's version 1 (management guide 9.3).
-//
-// Control: with closed not asked, gpu2 had a row, whose port beats the
-// configuration's at the next reload.
-func TestTheFileHasTheRowsOfClosedServersAsTheyCame(t *testing.T) {
+func TestTheFileHasTheRowsThatAreComposed(t *testing.T) {
 	f := newFile(t)
 	assert.True(t, kept(t, f, dump()))
-	assert.Equal(guarantee.T(t), "1\n"+header+"\n"+
-		"4 llm 1 gpu1 127.0.0.1 2 8 8000\n"+
-		"4 llm 3 gpu3 127.0.0.1 0 1 8000\n", text(t, f))
+	assert.Equal(guarantee.T(t), "1\n"+header+"\n"+gpu1+gpu3, text(t, f))
 	info, err := os.Stat(f.Path())
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "HAProxy may run as another user")
@@ -70,34 +66,7 @@ func TestTheFileHasTheRowsOfClosedServersAsTheyCame(t *testing.T) {
 	open.Servers[0].Admin, open.Servers[2].Admin = 0, 0
 	assert.True(t, kept(t, f, open))
 	assert.Equal(t, "1\n"+header+"\n", text(t, f), "HAProxy takes a file without rows")
-}
-
-// Control: with Row in what is compared, each second brought a write; with any of
-// the six left out of it, that change was not written.
-func TestTheFileIsWrittenWhenItWouldSaySomethingElse(t *testing.T) {
-	f := newFile(t)
-	require.True(t, kept(t, f, dump()))
-	older := dump()
-	older.Servers[0].SinceChange, older.Servers[0].Row = time.Hour, "4 llm 1 gpu1 127.0.0.1 2 8 8000 and an age"
-	assert.False(t, kept(t, f, older))
-	ready := dump()
-	ready.Servers[1].Operational = runtimeapi.OpStopped
-	assert.False(t, kept(t, f, ready), "of a server without a row")
-	for name, change := range map[string]func(*runtimeapi.ServersState){
-		"address":     func(d *runtimeapi.ServersState) { d.Servers[0].Address = "127.0.0.2" },
-		"port":        func(d *runtimeapi.ServersState) { d.Servers[0].Port = 8001 },
-		"admin":       func(d *runtimeapi.ServersState) { d.Servers[0].Admin = runtimeapi.ForcedMaint },
-		"operational": func(d *runtimeapi.ServersState) { d.Servers[0].Operational = runtimeapi.OpStopped },
-		"host name":   func(d *runtimeapi.ServersState) { d.Servers[0].FQDN = "gpu1.example" },
-		"columns":     func(d *runtimeapi.ServersState) { d.Header += " srvrecord" },
-		"a row less":  func(d *runtimeapi.ServersState) { d.Servers = d.Servers[:2] },
-	} {
-		d := dump()
-		change(&d)
-		assert.True(t, kept(t, f, d), name)
-		assert.False(t, kept(t, f, d), name)
-		require.True(t, kept(t, f, dump()), "and back: %s", name)
-	}
+	assert.False(t, kept(t, f, open))
 }
 
 // Control: without untouched in Keep, what a reload script had dumped over it
@@ -123,41 +92,105 @@ func TestTheFileIsWrittenAgainWhenSomebodyElseHasWrittenIt(t *testing.T) {
 	}
 }
 
-// Control: with the look at Stopping left out of Keep, it was written.
-func TestAProcessThatIsBeingReplacedIsNoSource(t *testing.T) {
-	f := newFile(t)
-	d := dump()
-	d.Info.Stopping = true
-	_, err := f.Keep(d, shut)
-	assert.ErrorContains(t, err, "process 7 is being replaced")
-	assert.NoFileExists(t, f.Path())
-}
-
-// Control: with kept set before the write, the second call wrote nothing.
+// Control: with text set before the write, the second call wrote nothing.
 func TestAWriteThatFailedIsMadeUpFor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
-	f := New(filepath.Join(dir, "edge.state"))
-	_, err := f.Keep(dump(), shut)
+	f := New(filepath.Join(dir, "edge.state"), shut)
+	_, err := f.Keep(dump())
 	require.Error(t, err)
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	assert.True(t, kept(t, f, dump()))
 }
 
-// Control: with the look at the row's own state left out of Forgotten, a server
-// that was closed only for want of readiness was called forgotten.
-func TestForgottenNamesWhatTheFileClosedAndTheDumpShowsOpen(t *testing.T) {
+// A HAProxy that does not answer, or does not run, loads the file at its next start.
+//
+// Control: with nothing remembered, what somebody held lost its row as soon as
+// HAProxy was away.
+func TestWithoutADumpTheLastOneCountsAndBeforeThatTheFile(t *testing.T) {
 	f := newFile(t)
-	assert.Empty(t, f.Forgotten(dump()), "nothing has been written yet")
-	down := dump()
-	down.Servers[1].Operational = runtimeapi.OpStopped
-	_, err := f.Keep(down, func(runtimeapi.ServerState) bool { return true })
-	require.NoError(t, err)
-	assert.Empty(t, f.Forgotten(dump()))
+	dumped := "1\n# be_id and so on\n" +
+		"4 llm 1 gpu1 127.0.0.1 0 8 100 100 3 6 3 0 6 22 0 0 - 8000 - 0 7780 - 127.0.0.1 7777\n" +
+		"4 llm 3 gpu3 127.0.0.1 0 1 100 100 3 6 3 0 6 22 0 0 - 8000 - 0 7780 - 127.0.0.1 7777\n" +
+		"no row\n4 llm 4 gpu4 - x 1 1 1 0 6 1 0 6 0 0 0 - 8000 -\n4 llm 5 gpu5 - 0 1 1 1 0 6 1 0 6 0 0 0 - 80000 -\n"
+	require.NoError(t, os.WriteFile(f.Path(), []byte(dumped), 0o600))
+	assert.True(t, kept(t, f, nil))
+	assert.Equal(t, "1\n"+header+"\n"+gpu1+gpu3, text(t, f))
+	assert.False(t, f.shown.Live)
+
+	ended := dump()
+	ended.Servers[2].Admin = 0
+	require.True(t, kept(t, f, ended))
+	require.NoError(t, os.WriteFile(f.Path(), []byte(dumped), 0o600))
+	assert.True(t, kept(t, f, nil))
+	assert.Equal(t, "1\n"+header+"\n"+gpu1, text(t, f), "HAProxy itself is newer than the file")
+	assert.True(t, f.shown.Live)
+}
+
+func TestAFileThatIsNoneIsNotRead(t *testing.T) {
+	f := New(t.TempDir(), shut) // a folder
+	_, err := f.Keep(nil)
+	assert.Error(t, err)
+	assert.Empty(t, f.shown.Servers)
+}
+
+// started is a process that has started and shows gpu1 and gpu3 so.
+func started(t testing.TB, f *File, gpu1, gpu3 runtimeapi.AdminState) {
+	t.Helper()
 	d := dump()
-	d.Servers[0].Admin = runtimeapi.ForcedMaint
-	assert.Empty(t, f.Forgotten(d), "closed otherwise is closed")
+	d.Servers[0].Admin, d.Servers[2].Admin = gpu1, gpu3
+	f.Started(*d)
+	kept(t, f, d)
+}
+
+// Control: with the look at the row of now left out of Forgotten, the file was blamed
+// for what a readmit had opened in the new process.
+func TestForgottenNamesWhatTheFileClosedAndAProcessCameUpWithOpen(t *testing.T) {
+	f := newFile(t)
+	kept(t, f, dump())
+	assert.Empty(t, f.Forgotten())
+
+	started(t, f, runtimeapi.ForcedDrain, runtimeapi.ForcedMaint)
+	assert.Empty(t, f.Forgotten())
+	kept(t, f, dump())
+	assert.Empty(t, f.Forgotten(), "it has loaded the file")
+
+	started(t, f, runtimeapi.ForcedMaint, runtimeapi.ForcedMaint)
+	kept(t, f, dump())
+	assert.Empty(t, f.Forgotten(), "closed otherwise is closed")
+
+	// A readmit has opened gpu1 before the process was seen.
+	started(t, f, 0, runtimeapi.ForcedMaint)
+	assert.Empty(t, f.Forgotten())
+	d := dump()
+	d.Servers[0].Admin = 0
+	kept(t, f, d)
+	assert.Empty(t, f.Forgotten(), "it is to be open")
+	kept(t, f, dump())
+	assert.Empty(t, f.Forgotten(), "nor when it is closed again later")
+
+	// The file was not loaded, and gpu3 is closed again, as it is to be.
+	started(t, f, runtimeapi.ForcedDrain, 0)
+	assert.Empty(t, f.Forgotten(), "not yet: it may have been opened since")
+	kept(t, f, dump())
+	assert.Equal(t, "llm/gpu3", f.Forgotten())
+	d = dump()
 	d.Servers[2].Admin = 0
-	assert.Equal(t, "llm/gpu3", f.Forgotten(d))
+	kept(t, f, d)
+	assert.Equal(t, "llm/gpu3", f.Forgotten(), "as long as that process runs")
+
+	kept(t, f, dump())
+	started(t, f, runtimeapi.ForcedDrain, runtimeapi.ForcedMaint)
+	kept(t, f, dump())
+	assert.Empty(t, f.Forgotten(), "the next one has")
+}
+
+func TestAServerThatTheConfigurationHasNoLongerIsNotForgotten(t *testing.T) {
+	f := newFile(t)
+	kept(t, f, dump())
+	d := dump()
 	d.Servers = d.Servers[:2]
-	assert.Empty(t, f.Forgotten(d), "a server that the configuration has no longer")
+	f.Started(*d)
+	kept(t, f, d)
+	kept(t, f, d)
+	assert.Empty(t, f.Forgotten())
 }

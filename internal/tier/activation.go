@@ -5,7 +5,7 @@ package tier
 // lower what is asked of the tier from ActivationMin to MinReady. Faces come
 // through here, so it only says that there is something to keep.
 func (m *Model) activated(t *tier, a Answer) {
-	if !a.Admit || t.once.Load() || !t.once.CompareAndSwap(false, true) {
+	if !a.Admit || a.Overridden || t.once.Load() || !t.once.CompareAndSwap(false, true) {
 		return
 	}
 	select {

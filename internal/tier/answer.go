@@ -61,6 +61,9 @@ type Answer struct {
 	Weight                   int
 	TellWeight, WeightByHand bool
 	AgentWords               bool
+	// Overridden: an Override is in force. Ready says no more then than that the health
+	// checks of the engines pass.
+	Overridden bool
 }
 
 // Server answers for "backend/server". The name may come from the wire: it is
@@ -150,12 +153,12 @@ func (m *Model) steady(ask func(*view) (Answer, bool)) (Answer, bool) {
 }
 
 func (m *Model) tier(t *tier) Answer {
-	a := Answer{AgentWords: t.spec.AgentWords}
+	a := Answer{AgentWords: t.spec.AgentWords, Overridden: m.overridden(t)}
 	a.Generation, _ = m.fence.TierGeneration(t.spec.Name)
-	need := t.needed()
+	need := t.neededIf(a.Overridden)
 	admitted, up := 0, 0 // of the servers, as if the tier were open
 	for _, s := range t.servers {
-		one, _ := m.server(s)
+		one, _ := m.serverIf(s, a.Overridden)
 		c := s.gate.closing.Load()
 		if one.Ready && c == nil && s.shut.Load() {
 			one.Ready, one.Reason = false, ReasonShut
@@ -193,8 +196,12 @@ func (m *Model) tier(t *tier) Answer {
 	return a
 }
 
-// server gives the answer, and the verdict that it stands on.
+// server gives the answer, and what the evidence says.
 func (m *Model) server(s *server) (Answer, fence.Verdict) {
+	return m.serverIf(s, m.overridden(s.tier))
+}
+
+func (m *Model) serverIf(s *server, overridden bool) (Answer, fence.Verdict) {
 	v := m.evidence(s)
 	a := Answer{
 		Ready: v.Ready, Reason: v.Reason, Generation: v.Generation,
@@ -212,8 +219,12 @@ func (m *Model) server(s *server) (Answer, fence.Verdict) {
 	over, own := s.tier.gate.closing.Load(), s.gate.closing.Load()
 	a.Quiesced = over != nil || own != nil
 	settled := over != nil && over.settled || own != nil && own.settled
+	if overridden && !settled {
+		m.onHealth(s, &a)
+	}
 	a.Admit = a.Ready && !a.Quiesced
-	a.Up = a.Ready && !settled || settled && s.tier.spec.QuiescedHealth && (a.Ready || a.Reason == fence.ReasonPending && s.looksReady())
+	looksReady := a.Ready || a.Reason == fence.ReasonPending && s.looksReady()
+	a.Up = a.Ready && !settled || settled && looksReady && s.tier.showsHealth(own != nil && own.settled)
 	if a.Quiesced {
 		a.Reason, a.State = ReasonQuiesced, StateQuiesced
 	}

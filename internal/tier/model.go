@@ -28,6 +28,8 @@ type Model struct {
 	now   func() time.Time
 	view  atomic.Pointer[view]
 
+	overrides atomic.Pointer[map[string]Override] // by tier; replaced whole
+
 	first chan struct{} // of one place; see FirstReady
 
 	replacing sync.Mutex // one replacement at a time: each stands on the view before it

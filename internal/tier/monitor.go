@@ -212,7 +212,7 @@ func (m *Monitor) probe(ctx context.Context, s *server, k kind, t *fence.Ticket,
 }
 
 func (s *server) observation(r probe.Result) fence.Observation {
-	obs := fence.Observation{Ready: r.Ready, Reason: r.Reason, Metadata: r.Metadata, Judged: !r.Ready && s.judged(r.Reason)}
+	obs := fence.Observation{Ready: r.Ready, Reason: r.Reason, Metadata: r.Metadata, Healthy: r.Healthy, Judged: !r.Ready && s.judged(r.Reason)}
 	if field := s.tier.spec.Instance; field != "" {
 		obs.Instance = r.Metadata[field]
 	}

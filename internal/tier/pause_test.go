@@ -118,6 +118,48 @@ func TestAPauseOfATierThatShowsItsHealth(t *testing.T) {
 	assert.Equal(guarantee.T(t), "no up", both(serverOf(t, m, "fast/f1")))
 }
 
+// A tier that is closed as a whole shows its health where the gate asks about it; one
+// server of it, and a tier that is told to, does not.
+//
+// Control: with alone ignored in showsHealth, the single server was up.
+func TestWhereTheGateHoldsATierItsHealthIsShown(t *testing.T) {
+	for name, c := range map[string]struct {
+		target Target
+		change func(*Spec)
+		want   string
+	}{
+		"the tier":             {heavy, func(*Spec) {}, "no up"},
+		"one server":           {heavy2, func(*Spec) {}, "no down"},
+		"told to say down":     {heavy, func(s *Spec) { s.QuiescedDown = true }, "no down"},
+		"by admin words":       {heavy, func(s *Spec) { s.AgentWords = true }, "no down"},
+		"one server, its word": {heavy2, func(s *Spec) { s.QuiescedHealth = true }, "no up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newModel(t)
+			changed := specs()
+			c.change(&changed[0])
+			require.NoError(t, m.Replace(changed))
+			m.set("heavy/h1", "heavy/h2")
+			_, err := m.Close(c.target, Closure{Reason: "swap"})
+			require.NoError(t, err)
+			unasked := "no down"
+			if changed[0].QuiescedHealth {
+				unasked = "no up"
+			}
+			assert.Equal(t, unasked, both(serverOf(t, m, "heavy/h2")), "before the gate has asked")
+			m.Gated([]byte("fast"))
+			m.Gated([]byte("none"))
+			assert.Equal(t, unasked, both(serverOf(t, m, "heavy/h2")), "about another tier")
+			m.Gated([]byte("heavy"))
+			assert.Equal(t, c.want, both(serverOf(t, m, "heavy/h2")))
+			require.NoError(t, m.Replace(changed))
+			assert.Equal(t, c.want, both(serverOf(t, m, "heavy/h2")), "after a reload of the file")
+			m.Ungated()
+			assert.Equal(t, unasked, both(serverOf(t, m, "heavy/h2")), "of another process of HAProxy")
+		})
+	}
+}
+
 // What an invalidation has voided says nothing against an engine: until the next probe
 // such a tier shows what the last one saw.
 //

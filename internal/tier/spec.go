@@ -32,6 +32,10 @@ type Spec struct {
 	// QuiescedHealth: while quiesced, HAProxy's checks are told what the evidence
 	// says. Only HAProxy's own drain keeps requests out then.
 	QuiescedHealth bool
+	// QuiescedDown: they are told down in any case. Where neither is set, it is as with
+	// QuiescedHealth while the tier is closed as a whole and HAProxy's gate asks about it;
+	// see Model.Gated.
+	QuiescedDown bool
 
 	Interval time.Duration // between the starts of two probes of one server
 	Jitter   float64       // the interval is shortened by up to this fraction, never lengthened

@@ -14,7 +14,8 @@ type Status struct {
 	Needed   int // servers that must be ready now; more than MinReady until the tier is activated
 	Serving  int // servers that are admitted now
 	Servers  []ServerStatus
-	Members  *Members // nil where the configuration lists the servers
+	Members  *Members  // nil where the configuration lists the servers
+	Override *Override // nil where none is in force
 }
 
 // ServerStatus is one server of a Status.
@@ -77,11 +78,12 @@ func (m *Model) status(v *view) []Status {
 
 func (m *Model) statusOf(t *tier) Status {
 	st := Status{
-		Name: t.spec.Name, Needed: t.needed(), Answer: m.tier(t), Closure: t.gate.closed(), MinReady: t.spec.MinReady,
-		Members: t.spec.Members,
+		Name: t.spec.Name, Answer: m.tier(t), Closure: t.gate.closed(), MinReady: t.spec.MinReady,
+		Members: t.spec.Members, Override: m.Override(t.spec.Name),
 	}
+	st.Needed = t.neededIf(st.Answer.Overridden)
 	for _, s := range t.servers {
-		one, v := m.server(s)
+		one, v := m.serverIf(s, st.Answer.Overridden)
 		if one.Admit {
 			st.Serving++
 		}

@@ -21,6 +21,7 @@ type tier struct {
 	spec    Spec
 	gate    *gate
 	once    *atomic.Bool // has been ready since it appeared
+	gated   *atomic.Bool // see Model.Gated
 	agreed  *agreement
 	servers []*server
 }
@@ -99,10 +100,10 @@ func newView(old *view, specs []Spec) (*view, []fence.Member, error) {
 		if v.tiers[spec.Name] != nil {
 			return nil, nil, fmt.Errorf("tier %q is named twice", spec.Name)
 		}
-		t := &tier{spec: spec, gate: new(gate), once: new(atomic.Bool), agreed: new(agreement)}
+		t := &tier{spec: spec, gate: new(gate), once: new(atomic.Bool), gated: new(atomic.Bool), agreed: new(agreement)}
 		was := old.tiers[spec.Name]
 		if was != nil {
-			t.gate, t.once = was.gate, was.once
+			t.gate, t.once, t.gated = was.gate, was.once, was.gated
 			if was.spec.SameField == spec.SameField {
 				t.agreed = was.agreed
 			}

@@ -15,8 +15,10 @@ import (
 	"tier-agent/test/lab"
 )
 
-// shippedProbes is a configuration with every default of a probe.
-const shippedProbes = lab.Head + `tiers:
+// lateProbes has the default of fall, and an interval that leaves the test the time to see
+// one late probe and end it before the next.
+const lateProbes = lab.Head + `probe: {interval: 3s, max_age: 20s}
+tiers:
   - {name: heavy, servers: [{server: heavy/h1, url: 'http://127.0.0.1:{{.Ports.Heavy}}'}], identity: {id: big-70b}}
   - {name: fast, servers: [{server: fast/f1, url: 'http://127.0.0.1:{{.Ports.Fast}}'}], identity: {id: small-8b}}
 `
@@ -26,13 +28,14 @@ const shippedProbes = lab.Head + `tiers:
 // Negative control: with fall 1 for a default, requests were refused at each late one.
 func TestALateProbeNowAndThenClosesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
-		w := newWorldWith(t, haproxy, worldOptions{agentYAML: shippedProbes, gate: true})
+		w := newWorldWith(t, haproxy, worldOptions{agentYAML: lateProbes, gate: true})
 		tr := w.traffic("heavy")
 		tr.rule.Store(mustServe)
 		for range times(8) {
-			require.NoError(t, w.heavy.Set(engine.Health, engine.Behaviour{Delay: 900 * time.Millisecond}))
+			release, reached := w.heavy.Hold(engine.Health)
+			<-reached
 			w.waitServer("heavy/h1", func(s httpapi.ServerStatus) bool { return s.Against == 1 })
-			w.heavy.Reset()
+			release()
 			w.waitServer("heavy/h1", func(s httpapi.ServerStatus) bool { return s.Against == 0 })
 		}
 		tr.stop()
@@ -82,7 +85,7 @@ tiers:
 func (w *world) waitServer(name string, ok func(httpapi.ServerStatus) bool) {
 	w.t.Helper()
 	require.NoError(w.t, lab.Within(15*time.Second, func() error {
-		for _, t := range w.status().Tiers {
+		for _, t := range w.page().Tiers {
 			for _, s := range t.Servers {
 				if s.Name != name {
 					continue

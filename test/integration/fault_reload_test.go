@@ -62,7 +62,7 @@ func TestFault03_NotReadyHeavyAcrossReloads(t *testing.T) {
 	faults(t, "3 reloads, heavy not ready", worldOptions{}, func(f *fault) {
 		f.heavy.SetModel("another-model")
 		f.waitStat("heavy", "h1", isDown, "the evidence closes it")
-		f.waitRow(" heavy 1 h1 ")
+		f.waitRow(" heavy 0 h1 ")
 		f.heavyTraffic.rule.Store(mustRefuse)
 		for range times(20) {
 			require.NoError(f.t, f.Reload())

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -24,11 +25,36 @@ tiers:
 
 func isDrain(row map[string]string) bool { return strings.HasPrefix(row["status"], "DRAIN") }
 
-// By default HAProxy has a quiesced server down, for which it counts a failed check, and
-// says why: that is the second lock. With quiesced_answer: health it shows the drain from
-// the quiesce to the readmit, and DOWN only where the engine fails.
+// boundByHeader is the shipped file with a header that names a server, which HAProxy
+// follows also where that is drained.
+func boundByHeader(_ lab.Options, text string) string {
+	const line = `    server h1 "${TIER_HEAVY_H1}"`
+	return strings.Replace(text, line, "    use-server h1 if { req.hdr(x-server) h1 }\n"+line, 1)
+}
+
+// askBound sends a request with that header.
+func askBound(ctx context.Context, h *lab.HAProxy) (lab.Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL("/heavy/v1/models"), nil)
+	if err != nil {
+		return lab.Answer{}, err
+	}
+	req.Close = true
+	req.Header.Set("X-Server", "h1")
+	res, err := (&http.Client{Timeout: 10 * time.Second}).Do(req)
+	if err != nil {
+		return lab.Answer{}, err
+	}
+	return lab.Answer{Status: res.StatusCode}, res.Body.Close()
+}
+
+// Without the gate HAProxy has a quiesced server down, for which it counts a failed check, and
+// says why: that is the second lock. Where the gate asks about the tier, or with
+// quiesced_answer: health, it shows the drain from the quiesce to the readmit, and DOWN only
+// where the engine fails. With the gate that lets nothing in, also not what HAProxy would
+// send to a drained server.
 //
-// Control: with Ready alone in the model's server, DOWN was shown from the quiesce to the
+// Controls: with showsHealth always true, and the gate off, requests that were bound to the
+// server reached it in every state; without Ungated they did after the last restart; with Ready alone in the model's server, DOWN was shown from the quiesce to the
 // next probe.
 func TestAQuiescedServerInHAProxysStatistics(t *testing.T) {
 	t.Run("down", func(t *testing.T) {
@@ -39,6 +65,40 @@ func TestAQuiescedServerInHAProxysStatistics(t *testing.T) {
 				return row["status"] == "DOWN (agent)" && strings.Contains(row["last_agt"], "down (quiesced)")
 			}, "why it is down")
 			assert.Equal(guarantee.T(t), " 8 ", w.admin(w.HAProxies[0], "heavy", "h1"), "the drain stands as well")
+		})
+	})
+	t.Run("gate", func(t *testing.T) {
+		onEach(t, func(t *testing.T, haproxy string) {
+			w := newWorldWith(t, haproxy, worldOptions{gate: true, config: boundByHeader})
+			f := &fault{world: w, began: time.Now(), heavyTraffic: w.trafficBy(askBound)}
+			f.heavyTraffic.rule.Store(mustServe)
+			f.settle(f.heavyTraffic, 50)
+			f.heavyTraffic.rule.Store(either)
+			f.quiesceHeavy()
+			f.waitStat("heavy", "h1", isDrain, "the gate has asked about it")
+			f.settle(f.heavyTraffic, 50)
+			require.NoError(t, f.Reload())
+			f.waitStat("heavy", "h1", isDrain, "after a reload, once the gate has asked again")
+			f.settle(f.heavyTraffic, 50)
+			require.NoError(t, f.AgentProc.Kill())
+			f.settle(f.heavyTraffic, 50)
+			require.NoError(t, f.HAProxies[0].Kill())
+			require.NoError(t, f.HAProxies[0].Start(t.Context()))
+			f.settle(f.heavyTraffic, 10) // half a second each, with nobody to ask
+			require.NoError(t, f.StartAgent(t.Context()))
+			f.waitStat("heavy", "h1", isDrain, "after a restart of both")
+			f.settle(f.heavyTraffic, 50)
+			f.heavyTraffic.rule.Store(either) // until tier-agent has looked at the next process
+			f.Gate = false
+			require.NoError(t, f.HAProxies[0].Kill())
+			require.NoError(t, f.HAProxies[0].Start(t.Context()))
+			f.waitStat("heavy", "h1", isDown, "that one has no gate")
+			f.heavyTraffic.rule.Store(mustRefuse)
+			f.settle(f.heavyTraffic, 50)
+			f.readmitHeavy()
+			f.heavyTraffic.stop()
+			assert.Zero(guarantee.T(t), f.heavyTraffic.reached.Load(), "of %d requests", f.heavyTraffic.sent.Load())
+			assert.Zero(guarantee.T(t), f.heavyTraffic.lost.Load())
 		})
 	})
 	t.Run("health", func(t *testing.T) {

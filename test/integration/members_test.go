@@ -217,7 +217,7 @@ func TestMembers_ANewcomerInADrainedSlot(t *testing.T) {
 // without an address; a host that comes at the same time gets nothing before there is
 // evidence about it.
 //
-// Negative control: without the row that keptRows adds, requests were lost.
+// Negative control: without the rows of what is open, requests were lost.
 func TestMembers_AcrossReloads(t *testing.T) {
 	discovered(t, 4, func(f *fleet) {
 		f.member("heavy/h1", "ready")

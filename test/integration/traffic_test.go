@@ -48,6 +48,11 @@ type traffic struct {
 const pace = 2 * time.Millisecond
 
 func (w *world) traffic(tier string, through ...*lab.HAProxy) *traffic {
+	return w.trafficBy(func(ctx context.Context, h *lab.HAProxy) (lab.Answer, error) { return h.Ask(ctx, tier) }, through...)
+}
+
+// trafficBy is traffic of requests that ask makes.
+func (w *world) trafficBy(ask func(context.Context, *lab.HAProxy) (lab.Answer, error), through ...*lab.HAProxy) *traffic {
 	if through == nil {
 		through = w.HAProxies
 	}
@@ -57,7 +62,7 @@ func (w *world) traffic(tier string, through ...*lab.HAProxy) *traffic {
 		tr.stopped.Go(func() {
 			for ctx.Err() == nil {
 				rule := tr.rule.word.Load()
-				a, err := h.Ask(context.WithoutCancel(ctx), tier)
+				a, err := ask(context.WithoutCancel(ctx), h)
 				tr.sent.Add(1)
 				if rule == tr.rule.word.Load() {
 					tr.account(int32(rule&0xff), a, err)

@@ -98,9 +98,8 @@ func TestADrainEndsWhereTheMastersSocketLetsNobodyIn(t *testing.T) {
 		for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 			require.NoError(t, os.Chmod(d, 0o755))
 		}
-		agent, err := os.ReadFile(binaries.agent)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "tier-agent"), agent, 0o755))
+		// A link: a file that was just written may be busy when it is to be run.
+		require.NoError(t, os.Link(binaries.agent, filepath.Join(dir, "tier-agent")))
 		// As nobody; its configuration is written for its owner alone.
 		script := filepath.Join(dir, "as-nobody")
 		require.NoError(t, os.WriteFile(script, []byte(`#!/bin/sh

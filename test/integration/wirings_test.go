@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -84,17 +83,15 @@ var wirings = []wiring{
 	{name: "backup", backend: wiredBoth, h1: `agent-send "heavy/h1\n"`, h2: `backup agent-send "heavy/h2\n"`, serves: map[string]string{"h1": "yes", "h2": "no"}},
 }
 
-// config is a whole haproxy.cfg with the wiring.
-func (g wiring) config() string {
-	gate, backend := "", ""
-	if g.gate {
-		gate = `
+// Lines of a frontend that ask the gate about heavy, and the gate's backend.
+const (
+	gateRules = `
     filter spoe engine tier config "${TIER_SPOE_FILE}"
     http-request set-var(txn.tier_name) str(heavy)
     http-request set-var(txn.tier_backend) str(heavy)
     http-request send-spoe-group tier check
     http-request return status 503 if { var(txn.tier.error) -m found } or !{ var(txn.tier.admit) -m bool }`
-		backend = `
+	gateBackend = `
 backend tier-gate
     .if version_atleast(3.1)
     mode spop
@@ -104,6 +101,13 @@ backend tier-gate
     timeout server 2m
     server a1 "${TIER_AGENT_SPOE_ADDR}"
 `
+)
+
+// config is a whole haproxy.cfg with the wiring.
+func (g wiring) config() string {
+	gate, backend := "", ""
+	if g.gate {
+		gate, backend = gateRules, gateBackend
 	}
 	h2 := g.h2
 	if h2 == "" {
@@ -148,20 +152,7 @@ func TestStatusSaysWhatARequestLoopGets(t *testing.T) {
 
 func (w *world) wired(t *testing.T, g wiring) {
 	w.t = t
-	if w.HAProxies[0].Proc != nil {
-		require.NoError(t, w.HAProxies[0].Kill())
-	}
-	require.NoError(t, os.WriteFile(w.HAProxyCfg, []byte(g.config()), 0o644))
-	require.NoError(t, os.WriteFile(w.HAProxies[0].StateFile(), []byte("1\n"), 0o644))
-	require.NoError(t, w.HAProxies[0].Start(t.Context()))
-	pid, err := w.WorkerPID()
-	require.NoError(t, err)
-	require.NoError(t, lab.Within(15*time.Second, func() error {
-		if h := w.status().HAProxy[0]; fmt.Sprint(h.PID) != pid || !h.Readable {
-			return fmt.Errorf("tier-agent has seen process %d, not %s", h.PID, pid)
-		}
-		return nil
-	}))
+	w.restartWith(g.config())
 	for _, command := range g.runtime {
 		said, err := w.Runtime(command)
 		require.NoError(t, err)

@@ -45,7 +45,8 @@ type worldOptions struct {
 	agentYAML string
 	haproxies int    // 1 where it is 0
 	agent     string // another binary of tier-agent
-	gate      bool   // HAProxy asks about each request
+	agentEnv  []string
+	gate      bool // HAProxy asks about each request
 	// dns is where heavy's hosts are found by heavyName, and heavyHost the first of them;
 	// without them it has one server.
 	dns, heavyName, heavyHost string
@@ -65,7 +66,7 @@ func newWorld(t *testing.T, haproxy, agentYAML string) *world {
 func newWorldWith(t *testing.T, haproxy string, wo worldOptions) *world {
 	t.Helper()
 	o := labOptions(t, haproxy)
-	o.AgentYAML, o.Gate = wo.agentYAML, wo.gate
+	o.AgentYAML, o.Gate, o.AgentEnv = wo.agentYAML, wo.gate, wo.agentEnv
 	o.DNS, o.HeavyName = wo.dns, wo.heavyName
 	if wo.agent != "" {
 		o.Agent = wo.agent
