@@ -32,8 +32,8 @@ type WayKind string
 const (
 	// WayAddress: another server is open and has the same address.
 	WayAddress WayKind = "same_address"
-	// WayReturning: the server is drained and up, and clients come back to it by a cookie
-	// or a stick table.
+	// WayReturning: the server is drained and not down, and clients come back to it by a
+	// cookie or a stick table.
 	WayReturning WayKind = "returning_clients"
 )
 
@@ -48,6 +48,7 @@ type ways struct {
 	views []observe.View
 	at    []map[netip.AddrPort][]string // the servers at each address, for each view
 	tiers map[string][]string           // the tiers that have servers in a backend
+	shows map[string]bool               // servers whose checks are told their health also while they are quiesced
 }
 
 // Ways are those that are left into each of the targets, which are quiesced; those of
@@ -56,7 +57,7 @@ func (c *Controller) Ways(targets ...tier.Target) map[tier.Target][]WayIn {
 	if c.o.Watcher == nil || len(targets) == 0 {
 		return nil
 	}
-	w := ways{Controller: c, now: time.Now(), tiers: map[string][]string{}}
+	w := ways{Controller: c, now: time.Now(), tiers: map[string][]string{}, shows: map[string]bool{}}
 	for _, v := range c.o.Watcher.Views() {
 		if !v.Readable() {
 			continue
@@ -71,6 +72,7 @@ func (c *Controller) Ways(targets ...tier.Target) map[tier.Target][]WayIn {
 	}
 	for _, spec := range c.o.Model.Specs() {
 		for _, s := range spec.Servers {
+			w.shows[s.FullName()] = spec.QuiescedHealth
 			if !slices.Contains(w.tiers[s.Backend], spec.Name) {
 				w.tiers[s.Backend] = append(w.tiers[s.Backend], spec.Name)
 			}
@@ -124,9 +126,9 @@ func (w *ways) through(v observe.View, name, of string, settled bool) WayIn {
 	case s.Takes():
 		way.Kind = WayAddress
 		way.Message = fmt.Sprintf("haproxy %s sends requests to %s, which is open and has the address of %s, %s", v.Instance, name, of, s.Address)
-	case by != "" && !s.Admin.Maint() && s.Operational != runtimeapi.OpStopped && (settled || !w.takenDown(v, name)):
+	case by != "" && !s.Admin.Maint() && !w.staysDown(v, name, settled):
 		way.Kind = WayReturning
-		way.Message = fmt.Sprintf("haproxy %s sends clients with %s to %s, which is drained and up", v.Instance, by, name)
+		way.Message = fmt.Sprintf("haproxy %s sends clients with %s to %s while that is up: a drain does not hold them off", v.Instance, by, name)
 	}
 	return way
 }
@@ -142,6 +144,15 @@ func (w *ways) refused(v observe.View, name string) bool {
 		}
 	}
 	return len(w.tiers[backend]) > 0
+}
+
+// staysDown reports whether the server is down, or soon is, for as long as its tier is
+// quiesced. Where the checks are told its health it is down until its next good probe.
+func (w *ways) staysDown(v observe.View, name string, settled bool) bool {
+	if w.shows[name] {
+		return false
+	}
+	return v.Servers[name].Operational == runtimeapi.OpStopped || !settled && w.takenDown(v, name)
 }
 
 // takenDown reports whether checks of that HAProxy ask about the server, by its name or

@@ -25,7 +25,7 @@ func storing(names ...string) map[string]string {
 	return answers
 }
 
-// Control: with the batches left out, 40 tables were one line above what HAProxy takes.
+// Control: with tablesAtOnce at 400, the commands of one exchange were more than HAProxy takes.
 func TestStickTablesThatStoreServers(t *testing.T) {
 	any := func(string) bool { return true }
 	for _, c := range []struct {

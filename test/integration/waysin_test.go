@@ -126,6 +126,19 @@ func TestAQuiesceSaysWhichWaysAreLeft(t *testing.T) {
 	})
 }
 
+// Where the checks of a quiesced tier are told its health, the drain alone holds.
+//
+// Control: with shows left out of staysDown, the quiesce named nothing on some runs and
+// status on others: the evidence that the quiesce had voided counted as down.
+func TestAQuiesceWhoseChecksShowHealthNamesTheCookie(t *testing.T) {
+	onEach(t, func(t *testing.T, haproxy string) {
+		yaml := strings.Replace(oneHeavy, "    identity:", "    quiesced_answer: health\n    identity:", 1)
+		yaml = strings.Replace(yaml, "master: 'unix:{{.MasterSocket}}'", "master: 'unix:{{.MasterSocket}}', state_file: {{.StateFile}}", 1)
+		w := newWorldWith(t, haproxy, worldOptions{agentYAML: yaml, bare: true})
+		w.leaves(t, wayIn{backend: wiredBoth + cookies, h1: `cookie one agent-send "heavy/h1\n"`, kind: admission.WayReturning, server: "heavy/h1"})
+	})
+}
+
 func (w *world) leaves(t *testing.T, g wayIn) {
 	w.t = t
 	w.restartWith(g.config())
