@@ -137,7 +137,7 @@ func TestABusyTierKeepsItsMembers(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = d.client().Run(t.Context(), "readmit", httpapi.Command{Tier: "pool", AllowUnidentified: true}, nil)
+		_, _ = d.client().Run(t.Context(), "readmit", httpapi.Command{Tier: "pool", AllowUnidentified: true, Confirm: "1s"}, nil)
 	}()
 	<-e.asks
 	h.fills("s2", at)
