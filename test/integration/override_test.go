@@ -77,7 +77,7 @@ func TestOverride_OpensOnHealthAlone(t *testing.T) {
 				return err
 			}))
 		}
-		assert.Equal(t, "up 100%\n", f.poll())
+		assert.Equal(t, "up\n", f.poll())
 		heavy := f.status().Tiers[0]
 		require.NotNil(t, heavy.Override)
 		assert.Equal(t, []string{"override", "wrong-identity", "identity_mismatch"}, []string{heavy.Reason, heavy.Override.Reason, heavy.Servers[0].Evidence})
