@@ -56,7 +56,7 @@ integration: gotest build haproxies ## real HAProxy, real sockets, each version
 soak: build haproxies ## the fault tests at full length, and their table
 	@rm -f bin/soak
 	TIER_AGENT_SOAK_TABLE=$(CURDIR)/bin/soak TIER_AGENT_HAPROXY_VERSIONS='$(HAPROXY_VERSIONS)' \
-		go test -count=1 -timeout 15m -run Fault ./test/integration
+		go test -count=1 -timeout 30m -parallel 3 -run 'Fault|Rows' ./test/integration
 	@scripts/soak-table.sh bin/soak
 
 # A number of inputs, about 15 s on two cores. A time would do, but when it is over the

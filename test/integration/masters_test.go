@@ -60,6 +60,23 @@ func TestADrainWaitsForTheWorkersOfAMasterThatWasReplaced(t *testing.T) {
 	}
 }
 
+// A new master takes HAProxy over, again and again, while heavy is quiesced.
+//
+// Control: with the state file left out of the configuration, requests reached heavy.
+func TestFault17_ANewMasterTakesOver(t *testing.T) {
+	faults(t, "17 a new master takes over, heavy quiesced", worldOptions{}, func(f *fault) {
+		f.quiesceHeavy()
+		for range times(5) {
+			_, err := f.HAProxies[0].TakeOver(f.t.Context())
+			require.NoError(f.t, err)
+			f.readsWorker()
+			f.settle(f.heavyTraffic, 100)
+		}
+		f.verb(0, "drain", "heavy", "--timeout", "60s")
+		f.readmitHeavy()
+	})
+}
+
 // readsWorker waits until tier-agent has seen the worker that answers.
 func (w *world) readsWorker() {
 	w.t.Helper()
