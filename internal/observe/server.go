@@ -71,12 +71,13 @@ func (v View) Addresses() map[string]netip.AddrPort {
 	return all
 }
 
-// Started is when the process began that the view shows.
+// Started is when the process that the view shows has begun, at the latest: HAProxy says so
+// in whole seconds. What came before that may have been another process's doing.
 func (v View) Started() time.Time {
 	if !v.Info.StartTime.IsZero() {
-		return v.Info.StartTime
+		return v.Info.StartTime.Add(time.Second)
 	}
-	return v.At.Add(-v.Info.Uptime - time.Second) // Uptime is in whole seconds
+	return v.At.Add(-v.Info.Uptime)
 }
 
 // HasWeight reports whether the server has so much percent of its configured weight, in

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/internal/httpapi"
 	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 )
@@ -52,7 +53,11 @@ func TestAServerWhoseChecksAreDisabledIsTakenDown(t *testing.T) {
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{agentYAML: twoHeavy, bare: true})
 		w.fast.SetModel(lab.HeavyModel)
+		w.waitServer("heavy/h2", func(s httpapi.ServerStatus) bool { return s.Ready })
 		w.startWired(wiring{backend: wiredBoth, h1: `agent-send "heavy/h1\n"`, h2: `agent-send "heavy/h2\n"`})
+		w.waitStat("heavy", "h2", func(row map[string]string) bool {
+			return row["agent_status"] == "L7OK" && row["check_status"] == "L7OK"
+		}, "both checks have asked")
 		w.says("h2", "yes")
 		w.commands("disable agent heavy/h2", "disable health heavy/h2")
 		w.says("h2", "yes")
