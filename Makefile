@@ -50,7 +50,7 @@ unit: gotest ## every package, under the race detector
 integration: gotest build haproxies ## real HAProxy, real sockets, each version
 	scripts/need.sh gcc
 	@rm -f bin/ran-on
-	$(TEST_ENV) bin/gotest run integration -- -race -count=1 -parallel 3 -timeout 16m ./test/integration/...
+	$(TEST_ENV) bin/gotest run integration -- -race -count=1 -parallel 3 -timeout 30m ./test/integration/...
 	@echo "integration tests ran on HAProxy: $$(sort -uV bin/ran-on | paste -sd, | sed 's/,/, /g')"
 
 soak: build haproxies ## the fault tests at full length, and their table
