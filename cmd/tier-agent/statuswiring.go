@@ -18,11 +18,10 @@ func printWiring(out io.Writer, t httpapi.TierStatus, named []httpapi.ServerStat
 		return
 	}
 	wired := t.GateAskedMS != nil || slices.ContainsFunc(t.Servers, func(s httpapi.ServerStatus) bool { return s.Asked.AgentCheckMS != nil || s.Asked.HealthCheckMS != nil })
-	if !wired {
-		fmt.Fprintf(out, "%s in HAProxy: it does not ask tier-agent; only quiesce and readmit change what it sends there\n", t.Name)
-	}
 	if wired {
 		fmt.Fprintf(out, "%s in HAProxy: %s\n", t.Name, strings.Join(protections(t, instances), ", "))
+	} else {
+		fmt.Fprintf(out, "%s in HAProxy: it does not ask tier-agent; only quiesce and readmit change what it sends there\n", t.Name)
 	}
 	for _, s := range named {
 		for _, instance := range slices.Sorted(maps.Keys(s.Shown)) {

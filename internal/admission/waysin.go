@@ -158,12 +158,9 @@ func (w *ways) staysDown(v observe.View, name string, settled bool) bool {
 // takenDown reports whether checks of that HAProxy ask about the server, by its name or
 // its tier's, and are told that it is down.
 func (w *ways) takenDown(v observe.View, name string) bool {
-	s := v.Servers[name]
 	backend, _, _ := strings.Cut(name, "/")
 	told := func(about string, a tier.Answer, known bool) bool {
-		asks := s.Agent.Enabled && w.o.Polls.Asks(v, observe.AgentCheck, about, w.now) ||
-			s.Health.Enabled && w.o.Polls.Asks(v, observe.HealthCheck, about, w.now)
-		return known && !a.Up && asks
+		return known && !a.Up && w.o.Polls.ChecksAbout(v, name, about, w.now)
 	}
 	if a, known := w.o.Model.Server([]byte(name)); told(name, a, known) {
 		return true

@@ -133,8 +133,7 @@ func (ro *ReadOnly) ready(w http.ResponseWriter, name string, ask func([]byte) (
 func readiness(name string, a tier.Answer) Readiness {
 	r := Readiness{Name: name, Ready: a.Admit, Up: a.Up && !a.Admit, Reason: a.Reason, Generation: a.Generation.String()}
 	if a.HasEvidence {
-		age := a.Age.Milliseconds()
-		r.AgeMS = &age
+		r.AgeMS = milliseconds(a.Age)
 	}
 	return r
 }

@@ -46,8 +46,7 @@ func (ro *ReadOnly) Status() Status {
 		connections, asked := ro.Gate()
 		st.Gate = &GateStatus{Connections: connections}
 		if !asked.IsZero() {
-			ago := now.Sub(asked).Milliseconds()
-			st.Gate.AskedMS = &ago
+			st.Gate.AskedMS = milliseconds(now.Sub(asked))
 		}
 	}
 	for _, t := range ro.Model.Status() {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"tier-agent/internal/runtimeapi"
 	"time"
 )
 
@@ -99,11 +98,17 @@ const leastPause = 10 * time.Second
 // Checks reports whether the running checks of a server ask this tier-agent, by the
 // server's name or its tier's. Those of a process that has just begun count as asking.
 func (p *Polls) Checks(v View, server, tier string, now time.Time) bool {
-	s, young := v.Servers[server], now.Sub(v.Started()) < leastPause
-	asks := func(k Kind, c runtimeapi.Check) bool {
-		return c.Enabled && (young || p.Asks(v, k, server, now) || p.Asks(v, k, tier, now))
+	s := v.Servers[server]
+	if now.Sub(v.Started()) < leastPause {
+		return s.Agent.Enabled || s.Health.Enabled
 	}
-	return asks(AgentCheck, s.Agent) || asks(HealthCheck, s.Health)
+	return p.ChecksAbout(v, server, server, now) || p.ChecksAbout(v, server, tier, now)
+}
+
+// ChecksAbout reports whether a check that runs on the server asks for name.
+func (p *Polls) ChecksAbout(v View, server, name string, now time.Time) bool {
+	s := v.Servers[server]
+	return s.Agent.Enabled && p.Asks(v, AgentCheck, name, now) || s.Health.Enabled && p.Asks(v, HealthCheck, name, now)
 }
 
 // Wired reports whether anything has asked this tier-agent about one of the names, a tier

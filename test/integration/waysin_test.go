@@ -77,18 +77,7 @@ func (g wayIn) config() string {
 	if g.gate {
 		gate, backend = gateRules, gateBackend
 	}
-	return fmt.Sprintf(`global
-    stats socket "${TIER_STATS_SOCKET}" mode 600 level admin expose-fd listeners
-    default-path config
-defaults
-    mode http
-    timeout client 10s
-    timeout server 10s
-    timeout connect 2s
-    timeout check 1s
-    retries 0
-    option http-server-close
-frontend api
+	return fmt.Sprintf(wiringHead+`frontend api
     bind "${TIER_FRONT_ADDR}"%s
     use_backend other if { path_beg /other/ } { nbsrv(other) ge 0 }
     default_backend heavy

@@ -103,17 +103,8 @@ backend tier-gate
 `
 )
 
-// config is a whole haproxy.cfg with the wiring.
-func (g wiring) config() string {
-	gate, backend := "", ""
-	if g.gate {
-		gate, backend = gateRules, gateBackend
-	}
-	h2 := g.h2
-	if h2 == "" {
-		h2 = g.h1
-	}
-	return fmt.Sprintf(`global
+// wiringHead begins the haproxy.cfg of a wiring, up to its first proxy.
+const wiringHead = `global
     stats socket "${TIER_STATS_SOCKET}" mode 600 level admin expose-fd listeners
     default-path config
 defaults
@@ -124,7 +115,19 @@ defaults
     timeout check 1s
     retries 0
     option http-server-close
-frontend api
+`
+
+// config is a whole haproxy.cfg with the wiring.
+func (g wiring) config() string {
+	gate, backend := "", ""
+	if g.gate {
+		gate, backend = gateRules, gateBackend
+	}
+	h2 := g.h2
+	if h2 == "" {
+		h2 = g.h1
+	}
+	return fmt.Sprintf(wiringHead+`frontend api
     bind "${TIER_FRONT_ADDR}"%s
     http-request replace-path ^/heavy/?(.*) /\1
     default_backend heavy
