@@ -64,6 +64,6 @@ func (s *server) standing(now time.Time) *evidence {
 }
 
 func (s *server) fresh(e *evidence, now time.Time) bool {
-	age, ok := ageAt(e.started, now)
+	age, ok := Age(e.started, now)
 	return ok && age <= s.rules.maxAge
 }

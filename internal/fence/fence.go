@@ -65,7 +65,7 @@ type tierRow struct {
 }
 
 // New returns a fence without servers. now is its clock; time.Now is the one
-// to use outside tests, for its two readings (see ageAt).
+// to use outside tests, for its two readings (see Age).
 func New(now func() time.Time) *Fence {
 	f := &Fence{now: now}
 	f.global.Store(f.counter.Add(1))

@@ -53,6 +53,6 @@ func (s *server) starting(now time.Time) bool {
 	if s.life.proven || s.rules.startWindow <= 0 {
 		return false
 	}
-	age, ok := ageAt(s.life.appeared, now)
+	age, ok := Age(s.life.appeared, now)
 	return ok && age <= s.rules.startWindow
 }

@@ -104,7 +104,7 @@ func (s *server) judgeAt(now time.Time, gen Generation) Verdict {
 
 // weigh is the verdict on e alone.
 func (s *server) weigh(e *evidence, now time.Time) Verdict {
-	age, ok := ageAt(e.started, now)
+	age, ok := Age(e.started, now)
 	v := Verdict{
 		Ready: e.obs.Ready, Reason: e.obs.Reason, Generation: e.gen, Issue: e.issue,
 		Started: e.started, Ended: e.ended, Age: age,
@@ -156,14 +156,11 @@ func (s *server) remove() {
 
 func (s *server) drop() { s.evidence, s.against = evidence{}, evidence{} }
 
-// ageAt gives the time from start to now by two clocks; see worse.
-func ageAt(start, now time.Time) (time.Duration, bool) {
+// Age gives the time from start to now by the clock that says more, and false where
+// either says that now came before start; see worse.
+func Age(start, now time.Time) (time.Duration, bool) {
 	return worse(now.Sub(start), now.Round(0).Sub(start.Round(0))) // Round(0) strips the monotonic reading
 }
-
-// Age gives the time from start to now by the clock that says more, and false where
-// either says that now came before start.
-func Age(start, now time.Time) (time.Duration, bool) { return ageAt(start, now) }
 
 // worse gives the longer of two ages, and false where either is negative. The
 // monotonic clock stands still while a machine is suspended, and the wall

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,9 +31,7 @@ func (i *Instance) setAgentSend(ctx context.Context, backend string, servers []s
 		}
 	}
 	var info Info
-	for len(servers) > 0 {
-		batch := servers[:min(len(servers), agentSendsAtOnce)]
-		servers = servers[len(batch):]
+	for batch := range slices.Chunk(servers, agentSendsAtOnce) {
 		commands := make([]string, len(batch))
 		for n, server := range batch {
 			name := backend + "/" + server

@@ -3,6 +3,7 @@ package runtimeapi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -37,9 +38,7 @@ func (i *Instance) stickTables(ctx context.Context, wanted func(table string) bo
 			asked = append(asked, name)
 		}
 	}
-	for len(asked) > 0 {
-		batch := asked[:min(len(asked), tablesAtOnce)]
-		asked = asked[len(batch):]
+	for batch := range slices.Chunk(asked, tablesAtOnce) {
 		commands := make([]string, len(batch))
 		for n, name := range batch {
 			commands[n] = "show table " + name + " data.server_id lt 0"

@@ -1,6 +1,7 @@
 package statefile
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -47,12 +48,7 @@ func (r Row) String() string {
 		r.Backend, r.Server, orDash(r.Address), op, r.Admin, check, orDash(r.FQDN), r.Port, orDash(r.SRV))
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func orDash(s string) string { return cmp.Or(s, "-") }
 
 // rowOf is a server as HAProxy shows it, with nothing that its own line says.
 func rowOf(s runtimeapi.ServerState) Row {
