@@ -141,6 +141,9 @@ func (w *world) leaves(t *testing.T, g wayIn) {
 		if t := w.status().Tiers[0]; !t.Ready || g.gate && t.GateAskedMS == nil {
 			return fmt.Errorf("not ready: %s", t.Reason)
 		}
+		if strings.Contains(g.backend, wiredBoth) {
+			return w.askedByThisProcess()
+		}
 		return nil
 	}))
 	for _, command := range g.runtime {
@@ -176,6 +179,17 @@ func (w *world) leaves(t *testing.T, g wayIn) {
 	assert.Equal(t, "heavy is quiesced, and requests still get in: "+st.WaysIn[0].Message+"\n", out)
 	out, _, _ = w.CLI(t.Context(), "status")
 	assert.Contains(t, out, "\n  requests still get in: "+st.WaysIn[0].Message+"\n")
+}
+
+// askedByThisProcess is nil once checks of the running HAProxy have asked. It shows its
+// start in whole seconds, so what asked before its second second may be an earlier one.
+func (w *world) askedByThisProcess() error {
+	st := w.status()
+	up, asked := st.HAProxy[0].UptimeS, st.Tiers[0].Servers[0].Asked.HealthCheckMS
+	if up < 2 || asked == nil || *asked > 500 {
+		return fmt.Errorf("its checks are not known to ask: up for %d s", up)
+	}
+	return nil
 }
 
 // named holds what was named to what is there.
