@@ -16,6 +16,7 @@ import (
 	"tier-agent/internal/admission"
 	"tier-agent/internal/agentcheck"
 	"tier-agent/internal/config"
+	"tier-agent/internal/durable"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/intent"
 	"tier-agent/internal/members"
@@ -67,12 +68,16 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil { // of use all the same
 		log.Warn("overrides from before are not in force", "error", err)
 	}
+	unasked, err := admission.UnaskedServers(cfg.StateDir)
+	if err != nil { // of use all the same
+		log.Warn("servers that were closed, since nothing asks about them, are not known", "error", err)
+	}
 	ls, err := listen(cfg.Listen)
 	if err != nil {
 		return err
 	}
 	defer ls.close()
-	return serveOn(ctx, ls, disk{store, openings, once, overrides}, cfg, hangups, log)
+	return serveOn(ctx, ls, disk{store, openings, once, overrides, unasked}, cfg, hangups, log)
 }
 
 // disk is what is kept in the state directory.
@@ -81,6 +86,7 @@ type disk struct {
 	openings  admission.Openings
 	once      *activation.Store
 	overrides *override.Store
+	unasked   *durable.Table[admission.Unasked]
 }
 
 func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, hangups <-chan os.Signal, log *slog.Logger) error {
@@ -108,7 +114,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	})
 	polls := new(observe.Polls)
 	controller = admission.New(admission.Options{
-		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, Overrides: kept.overrides, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
+		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, Overrides: kept.overrides, Unasked: kept.unasked, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
 	})
 	metrics.Watch(model, watcher)
 	metrics.Reloaded(true, time.Now())

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/activation"
+	"tier-agent/internal/admission"
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
 	"tier-agent/internal/intent"
@@ -155,6 +156,8 @@ func start(t testing.TB, cfg *config.Config) *running {
 	require.NoError(t, err)
 	overrides, err := override.Open(dir, time.Now())
 	require.NoError(t, err)
+	unasked, err := admission.UnaskedServers(dir)
+	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	ctx, stop := context.WithCancel(context.Background())
 	d := &running{
@@ -165,7 +168,7 @@ func start(t testing.TB, cfg *config.Config) *running {
 	go func() {
 		defer close(d.ended)
 		defer ls.close()
-		d.err = serveOn(ctx, ls, disk{store, openings, once, overrides}, cfg, d.hangups, log)
+		d.err = serveOn(ctx, ls, disk{store, openings, once, overrides, unasked}, cfg, d.hangups, log)
 	}()
 	t.Cleanup(func() {
 		stop()

@@ -134,7 +134,7 @@ func printStatus(out io.Writer, st httpapi.Status, name string) {
 		}
 		fmt.Fprintln(out, line)
 		for _, server := range h.ClosedHere {
-			fmt.Fprintf(out, "  taken down there by tier-agent, since nothing there asks about it: %s\n", server)
+			fmt.Fprintf(out, "  closed there by tier-agent, since nothing there asks about it: %s\n", server)
 		}
 		for _, hold := range h.Holds {
 			fmt.Fprintf(out, "  held there by somebody else: %s\n", hold)

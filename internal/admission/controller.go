@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"tier-agent/internal/durable"
 	"tier-agent/internal/intent"
 	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
@@ -33,7 +34,10 @@ type Options struct {
 	Openings Openings
 	// Overrides are needed for overrides; may be nil.
 	Overrides Overrides
-	Log       *slog.Logger
+	// Unasked keeps the servers that were closed since nothing asks about them; nil keeps
+	// them in memory alone.
+	Unasked *durable.Table[Unasked]
+	Log     *slog.Logger
 	// Ended is told about every transition that has ended; may be nil.
 	Ended func(Result)
 
@@ -90,7 +94,6 @@ type Controller struct {
 	leftovers  map[place]leftover     // our drains that a reload may bring back
 	masters    map[string]succession  // by instance
 	names      map[place]process      // whose agent-check sends the server's own name
-	unasked    map[place]unasked      // the servers that were taken down, since nothing asks about them
 	// exposed is since when a server is sent requests that it should not get.
 	exposed map[place]time.Time
 	// elsewhere are the servers that each instance sends to another address than the
@@ -116,6 +119,9 @@ func New(o Options) *Controller {
 	o.Poll = or(o.Poll, 200*time.Millisecond)
 	o.Grace = or(o.Grace, 10*time.Second)
 	o.Silence = or(o.Silence, 5*time.Second)
+	if o.Unasked == nil {
+		o.Unasked, _ = durable.OpenTable("", "", Unasked.key, Unasked.check) // without a file, nothing fails
+	}
 	if o.Lives == nil {
 		o.Lives = lives
 	}
@@ -133,7 +139,6 @@ func New(o Options) *Controller {
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
 		masters:    map[string]succession{},
-		unasked:    map[place]unasked{},
 		exposed:    map[place]time.Time{},
 		judged:     map[string]process{},
 		elsewhere:  map[string]comparison{},

@@ -27,7 +27,8 @@ func (r *run) holds(ctx context.Context, q ReadmitRequest) *Result {
 	r.held = map[place]runtimeapi.AdminState{}
 	for _, one := range results {
 		for _, s := range r.servers {
-			at := seen{place: place{one.Instance, s.FullName()}, process: one.Value.process, admin: one.Value.states[s.FullName()]}
+			at := seen{place: place{one.Instance, s.FullName()}, process: one.Value.process}
+			at.admin = r.besidesUnasked(at.place, one.Value.states[s.FullName()])
 			if found.held(at) && !r.newcomer(at, s) {
 				r.held[at.place] = at.admin
 			}

@@ -168,7 +168,8 @@ func (r *run) showing(instance string, table runtimeapi.ServersState) []seen {
 	var all []seen
 	for _, s := range r.servers {
 		if row, ok := table.Find(s.Backend, s.Name); ok || !s.Address.IsValid() { // listed, and yet to come: the drain of its row is ours
-			all = append(all, seen{place: place{instance, s.FullName()}, process: processOf(table.Info), admin: row.Admin, address: row.At()})
+			at := place{instance, s.FullName()}
+			all = append(all, seen{place: at, process: processOf(table.Info), admin: r.besidesUnasked(at, row.Admin), address: row.At()})
 		}
 	}
 	return all

@@ -243,7 +243,8 @@ func (c *Controller) Holds(o observe.View) []Hold {
 		}
 		for _, s := range t.Servers {
 			name := s.FullName()
-			at := seen{place: place{o.Instance, name}, process: processOf(o.Info), admin: o.Servers[name].Admin}
+			at := seen{place: place{o.Instance, name}, process: processOf(o.Info)}
+			at.admin = c.besidesUnasked(at.place, o.Servers[name].Admin)
 			if at.admin&forced == 0 || c.newcomer(at, s) {
 				continue
 			}

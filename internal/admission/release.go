@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tier-agent/internal/crash"
 	"tier-agent/internal/members"
+	"tier-agent/internal/observe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
@@ -143,12 +145,23 @@ func (r *run) notDown(ctx context.Context) (unasked, missing string) {
 				missing = fmt.Sprintf("haproxy %s has no server %s", one.Instance, s.FullName())
 			case !asks(load):
 				unasked = at + " without an agent-check that is enabled"
+			case !r.agentAsked(s):
+				missing = at + ", whose agent-check has not asked tier-agent since"
 			case load.AgentHealth > 0 && !a.Ready: // with evidence since the invalidation it may be up
 				missing = at + " up by its agent-check, and not asked since"
 			}
 		}
 	}
 	return unasked, missing
+}
+
+// agentAsked reports whether an agent-check has asked about the server, or its tier, since
+// the transition began.
+func (r *run) agentAsked(s tier.ServerSpec) bool {
+	return r.o.Polls == nil || slices.ContainsFunc([]string{s.FullName(), r.spec.Name}, func(name string) bool {
+		at, _ := r.o.Polls.Last(observe.AgentCheck, name, time.Now())
+		return at.After(r.began)
+	})
 }
 
 // asks reports whether HAProxy asks an agent-check about a server. Whose that is it does

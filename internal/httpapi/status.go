@@ -190,7 +190,7 @@ func (ro *ReadOnly) inEach(observed []observe.View, now time.Time, server, tier 
 		all[o.Instance] = ShownStatus{
 			Takes: s.Takes(), State: s.String(), Weight: s.Weight,
 			AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
-			Asks:  ro.Polls.Checks(o, server, tier, now),
+			Asks:  ro.Polls.Asking(o, server, tier, now).Any(),
 			Gated: ro.Polls.Asks(o, observe.Gate, tier, now), Heard: o.Down[server],
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tier-agent/internal/runtimeapi"
 )
 
 // Polls notes who is asked about: when HAProxy's checks, or its gate, last asked for a
@@ -95,14 +97,23 @@ func (p *Polls) Asks(v View, k Kind, name string, now time.Time) bool {
 // slowest common inter is 5 s, and a check may take its timeout on top.
 const leastPause = 10 * time.Second
 
-// Checks reports whether the running checks of a server ask this tier-agent, by the
-// server's name or its tier's. Those of a process that has just begun count as asking.
-func (p *Polls) Checks(v View, server, tier string, now time.Time) bool {
+// Asking says which running checks of a server ask this tier-agent. Unknown: some run,
+// and their process has just begun, so that they may yet ask.
+type Asking struct{ Agent, Health, Unknown bool }
+
+// Any reports whether a check asks, as far as can be known yet.
+func (a Asking) Any() bool { return a.Agent || a.Health || a.Unknown }
+
+// Asking says it of one server, which may be asked about by its name or its tier's.
+func (p *Polls) Asking(v View, server, tier string, now time.Time) Asking {
 	s := v.Servers[server]
-	if now.Sub(v.Started()) < leastPause {
-		return s.Agent.Enabled || s.Health.Enabled
+	asks := func(k Kind, c runtimeapi.Check) bool {
+		return c.Enabled && (p.Asks(v, k, server, now) || p.Asks(v, k, tier, now))
 	}
-	return p.ChecksAbout(v, server, server, now) || p.ChecksAbout(v, server, tier, now)
+	return Asking{
+		Agent: asks(AgentCheck, s.Agent), Health: asks(HealthCheck, s.Health),
+		Unknown: now.Sub(v.Started()) < leastPause && (s.Agent.Enabled || s.Health.Enabled),
+	}
 }
 
 // ChecksAbout reports whether a check that runs on the server asks for name.
