@@ -55,7 +55,7 @@ func TestShutdownCutsSilentPeers(t *testing.T) {
 	const silent = 500
 	var kinds tally
 	ln := listenLoopback(t)
-	s := NewServer(oneReady, Options{ReadTimeout: time.Hour, MaxConnsPerPeer: 2 * silent, OnAnswer: kinds.add})
+	s := NewServer(oneReady, Options{Silence: time.Hour, ReadTimeout: time.Hour, MaxConnsPerPeer: 2 * silent, OnAnswer: kinds.add})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(context.Background(), ln) }()
 	for range silent {
