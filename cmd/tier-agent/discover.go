@@ -60,7 +60,7 @@ func (r *reloader) Discover(ctx context.Context) {
 			next = map[string]members.Found{}
 		}
 		next[t.Name] = is
-		switch _, err := r.controller.Replace(ctx, specs(r.cfg, next)); {
+		switch _, err := r.controller.Replace(specs(r.cfg, next)); {
 		case errors.Is(err, admission.ErrTierBusy):
 			r.log.Debug("the members of a tier have changed while a transition of it is under way; they are taken over when that has ended", "tier", t.Name)
 			continue

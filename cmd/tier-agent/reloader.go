@@ -125,7 +125,7 @@ func (r *reloader) replace(ctx context.Context, acceptClosing bool) (result http
 		result.Closing = closing
 		return result, nil, 0
 	}
-	changes, err := r.controller.Replace(ctx, next)
+	changes, err := r.controller.Replace(next)
 	switch {
 	case errors.Is(err, admission.ErrTierBusy):
 		return refused(httpapi.CodeReloadBusy, "%v; reload when it has ended", err), nil, 0

@@ -3,26 +3,21 @@ package admission
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"tier-agent/internal/observe"
-	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
 )
 
-// lookUpWithin bounds the look-up of a probe URL's host name.
-const lookUpWithin = time.Second
-
 // comparison is what came of one look at a HAProxy.
 type comparison struct {
-	at    time.Time         // of the look
-	wrong map[string]string // server -> the address that it sends to instead
+	at    time.Time                 // of the look
+	wrong map[string]string         // server -> the address that it sends to instead of the configured one
+	sent  map[string]netip.AddrPort // server that is probed by name -> the address that it sends to
+	told  map[string]bool           // servers of sent whose evidence is from elsewhere
 }
 
 // Compare looks at every HAProxy, and holds where it sends to against where evidence is
@@ -32,44 +27,72 @@ func (c *Controller) Compare(ctx context.Context) {
 	c.o.Watcher.Look(ctx)
 	c.judge()
 	for _, o := range c.o.Watcher.Views() {
-		c.compare(ctx, o)
+		c.compare(o)
 	}
 }
 
 // compare holds the addresses that one HAProxy sends to against those that
-// evidence is about (G11), and tells the model. A name that does not resolve is
-// compared with nothing, as no probe of it can pass either.
-func (c *Controller) compare(ctx context.Context, o observe.View) {
-	version := c.o.Model.Version()
-	wrong := map[string]string{}
+// evidence is about (G11), and tells the model. Of a name that is the one which a probe
+// has reached, so the model compares by itself.
+func (c *Controller) compare(o observe.View) {
+	// Held over the reading of the specs, too: the comparison of a Replace comes after it.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.elsewhere[o.Instance]
+	if o.At.Before(before.at) {
+		return
+	}
+	now := comparison{at: o.At, wrong: map[string]string{}, sent: map[string]netip.AddrPort{}, told: map[string]bool{}}
 	for _, spec := range c.o.Model.Specs() {
 		for _, s := range spec.Servers {
-			if shown, known := o.Servers[s.FullName()]; known {
-				if to, _ := sendsElsewhere(ctx, s, shown); to != "" {
-					wrong[s.FullName()] = to
-				}
+			shown, known := o.Servers[s.FullName()]
+			if !known {
+				continue
+			}
+			if byName(s) && shown.Address.IsValid() {
+				now.sent[s.FullName()] = shown.Address
+			} else if to, _ := sendsElsewhere(s, shown, netip.AddrPort{}); to != "" {
+				now.wrong[s.FullName()] = to
 			}
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.o.Model.Version() != version {
-		return // of servers that may be others now; Replace compares by itself
-	}
-	before := c.elsewhere[o.Instance]
-	if o.At.Before(before.at) {
-		return // looking names up has taken longer than the next look
-	}
-	c.elsewhere[o.Instance] = comparison{o.At, wrong}
+	c.elsewhere[o.Instance] = now
 	for name := range before.wrong {
 		c.o.Model.SetElsewhere(name, c.anywhere(name))
 	}
-	for name, at := range wrong {
-		if before.wrong[name] != at {
-			c.o.Log.Warn("haproxy sends to another address than the one that is probed", "haproxy", o.Instance, "server", name)
-		}
+	for name, at := range now.wrong {
 		c.o.Model.SetElsewhere(name, true)
+		if before.wrong[name] != at {
+			c.warnElsewhere(o.Instance, name)
+		}
 	}
+	for name := range before.sent {
+		c.o.Model.SetSent(name, c.sent(name))
+	}
+	for name, at := range now.sent {
+		c.o.Model.SetSent(name, c.sent(name))
+		if reached := c.o.Model.Reached(name); reached.IsValid() && reached != at {
+			if now.told[name] = true; !before.told[name] {
+				c.warnElsewhere(o.Instance, name)
+			}
+		}
+	}
+}
+
+func (c *Controller) warnElsewhere(instance, server string) {
+	c.o.Log.Warn("haproxy sends to another address than the one that is probed", "haproxy", instance, "server", server)
+}
+
+// sent is where the HAProxies send the requests of a server that is probed by name. mu must
+// be held.
+func (c *Controller) sent(name string) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, one := range c.elsewhere {
+		if at, known := one.sent[name]; known {
+			all = append(all, at)
+		}
+	}
+	return all
 }
 
 // anywhere reports whether some HAProxy sends the server's requests elsewhere.
@@ -87,10 +110,11 @@ func (c *Controller) anywhere(name string) bool {
 // neither.
 const unshown = "an address that it does not show (a unix socket?)"
 
-// sendsElsewhere says where a HAProxy sends a server's requests, and where evidence may be
+// sendsElsewhere says where a HAProxy sends a server's requests, and where evidence is
 // from instead; empty where that is the same address. What cannot be compared differs, and
-// a server that has no address now sends nowhere.
-func sendsElsewhere(ctx context.Context, s tier.ServerSpec, shown observe.Server) (to, from string) {
+// a server that has no address now sends nowhere. reached is where evidence is from that was
+// taken by name; where that is not valid there is none, and nothing to compare.
+func sendsElsewhere(s tier.ServerSpec, shown observe.Server, reached netip.AddrPort) (to, from string) {
 	at := shown.Address
 	switch {
 	case s.Separate, !at.IsValid() && (shown.Resolving || shown.Spare):
@@ -100,55 +124,27 @@ func sendsElsewhere(ctx context.Context, s tier.ServerSpec, shown observe.Server
 	case s.Target.Unix():
 		return at.String(), s.Target.Address()
 	}
-	if other, may := besides(aboutOf(ctx, s), at); may {
-		return at.String(), other.String()
+	if !byName(s) {
+		reached = probedAt(s)
+	}
+	if reached.IsValid() && reached != at {
+		return at.String(), reached.String()
 	}
 	return "", ""
 }
 
-// besides finds an address that evidence may be about although HAProxy sends to another.
-// Each probe of a name that has several goes to one of them, and none says to which. One
-// of each family is let pass: that is how the names of most hosts are.
-func besides(probed []netip.AddrPort, at netip.AddrPort) (netip.AddrPort, bool) {
-	known := slices.Contains(probed, at)
-	for _, p := range probed {
-		if p != at && (!known || p.Addr().Is4() == at.Addr().Is4()) {
-			return p, true
-		}
-	}
-	return netip.AddrPort{}, false
-}
+// byName reports whether where a server is probed is known by its probes alone, and is
+// compared.
+func byName(s tier.ServerSpec) bool { return !s.Separate && !s.Target.Unix() && !probedAt(s).IsValid() }
 
-// aboutOf are the addresses that evidence about a server may be of: of a member the
-// one that it is.
-func aboutOf(ctx context.Context, s tier.ServerSpec) []netip.AddrPort {
+// probedAt is where a server is probed, of a member the address that it is; not valid where
+// that is a name or a unix socket.
+func probedAt(s tier.ServerSpec) netip.AddrPort {
 	if s.Address.IsValid() {
-		return []netip.AddrPort{s.Address}
+		return s.Address
 	}
-	return probedAt(ctx, s.Target)
-}
-
-// probedAt are the addresses that a probe of the target may reach; none of a unix socket.
-func probedAt(ctx context.Context, t probe.Target) []netip.AddrPort {
-	if t.Unix() {
-		return nil
-	}
-	host, digits, _ := net.SplitHostPort(t.Address())
-	port, _ := strconv.ParseUint(digits, 10, 16) // the configuration has checked it
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return []netip.AddrPort{netip.AddrPortFrom(ip.Unmap(), uint16(port))}
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpWithin)
-	defer cancel()
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil
-	}
-	all := make([]netip.AddrPort, len(ips))
-	for n, ip := range ips {
-		all[n] = netip.AddrPortFrom(ip.Unmap(), uint16(port))
-	}
-	return all
+	at, _ := netip.ParseAddrPort(s.Target.Address())
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
 // sameAddress refuses a readmit of servers that HAProxy sends elsewhere, or
@@ -191,13 +187,16 @@ func (r *run) elsewhereOn(ctx context.Context, i *runtimeapi.Instance, setAddres
 		if !known {
 			continue
 		}
-		to, from := sendsElsewhere(ctx, s, observe.ServerOf(row, false))
+		reached := r.o.Model.Reached(s.FullName())
+		to, from := sendsElsewhere(s, observe.ServerOf(row, false), reached)
 		if to == "" {
 			continue
 		}
-		// A name with several addresses is no answer to where HAProxy should send.
-		if probed := aboutOf(ctx, s); setAddress && to != unshown && only(probed) {
-			if _, err := i.SetAddress(ctx, s.Backend, s.Name, probed[0].Addr().String(), int(probed[0].Port())); err != nil {
+		if !byName(s) {
+			reached = probedAt(s)
+		}
+		if setAddress && to != unshown && reached.IsValid() {
+			if _, err := i.SetAddress(ctx, s.Backend, s.Name, reached.Addr().String(), int(reached.Port())); err != nil {
 				return nil, err
 			}
 			continue
@@ -205,13 +204,4 @@ func (r *run) elsewhereOn(ctx context.Context, i *runtimeapi.Instance, setAddres
 		wrong = append(wrong, fmt.Sprintf("%s: haproxy %s sends to %s, evidence is from %s", s.FullName(), i.Name(), to, from))
 	}
 	return wrong, nil
-}
-
-// only reports whether probes reach one address alone, or one of each family.
-func only(probed []netip.AddrPort) bool {
-	if len(probed) == 0 {
-		return false
-	}
-	_, several := besides(probed, probed[0])
-	return !several
 }

@@ -92,7 +92,7 @@ func (p *pooled) discover(ctx context.Context) {
 	}
 	was := p.found
 	p.found = members.Of([]members.Want{{Tier: "pool", Backend: "gpu", Max: 9}}, shown, was, 9)
-	if _, err := p.Replace(ctx, p.withMembers()); err != nil {
+	if _, err := p.Replace(p.withMembers()); err != nil {
 		p.found = was
 	}
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"tier-agent/internal/intent"
@@ -78,6 +79,11 @@ func (c *Controller) Readmit(ctx context.Context, q ReadmitRequest) Result {
 		gen, ready, refused := r.verify(ctx, q)
 		if refused != nil {
 			return *refused
+		}
+		if slices.ContainsFunc(r.servers, byName) { // it is known now where that evidence is from
+			if refused := r.sameAddress(ctx, q.SetAddress); refused != nil {
+				return *refused
+			}
 		}
 		found := r.intents.found(q.Target)
 		serial, refused := r.beginOpening()

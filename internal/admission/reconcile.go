@@ -121,7 +121,7 @@ func (c *Controller) Reconcile(ctx context.Context, i *runtimeapi.Instance, o ob
 	c.expose(o)
 	c.closeUnasked(ctx, i, o)
 	c.succeed(ctx, i, o)
-	c.compare(ctx, o)
+	c.compare(o)
 	c.adopt(ctx, i, o)
 	c.introduce(ctx, i, o)
 	c.welcome(ctx, i, o)

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,7 +25,7 @@ var ErrTierBusy = errors.New("a transition is under way")
 // that is gone is kept. Where the name comes back with an address that the intent
 // was about, it holds again; where it comes back with another, it closes nothing,
 // and is shown until a quiesce takes its place.
-func (c *Controller) Replace(ctx context.Context, specs []tier.Spec) (tier.Changes, error) {
+func (c *Controller) Replace(specs []tier.Spec) (tier.Changes, error) {
 	c.replacing.Lock()
 	defer c.replacing.Unlock()
 	changes := c.o.Model.Changes(specs)
@@ -37,19 +36,16 @@ func (c *Controller) Replace(ctx context.Context, specs []tier.Spec) (tier.Chang
 	}
 	if err = c.o.Model.Replace(specs); err == nil {
 		c.align(func(name string) bool { return slices.Contains(changed, name) })
+		if c.o.Watcher != nil {
+			c.judge()
+			for _, o := range c.o.Watcher.Views() {
+				c.compare(o) // what is not compared would count as the same
+			}
+		}
 	}
 	thaw()
 	if err != nil {
 		return tier.Changes{}, err
-	}
-	// Not in the lanes: it may look names up, and a quiesce waits for no DNS. Nor
-	// ended with ctx: what is not compared would count as the same.
-	ctx = context.WithoutCancel(ctx)
-	if c.o.Watcher != nil {
-		c.judge()
-		for _, o := range c.o.Watcher.Views() {
-			c.compare(ctx, o)
-		}
 	}
 	return changes, nil
 }

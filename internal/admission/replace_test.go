@@ -51,7 +51,7 @@ func gone(specs []tier.Spec, name string) []tier.Spec {
 
 func (l *lab) replace(t testing.TB, specs []tier.Spec) {
 	t.Helper()
-	_, err := l.Replace(t.Context(), specs)
+	_, err := l.Replace(specs)
 	require.NoError(t, err)
 }
 
@@ -76,14 +76,14 @@ func TestATierWithATransitionIsNotReplaced(t *testing.T) {
 	<-waits
 	version := l.model.Version()
 	for _, next := range [][]tier.Spec{gone(before, "llm"), at(before, "llm", "other"), gone(gone(before, "chat"), "llm")} {
-		_, err := l.Replace(t.Context(), next)
+		_, err := l.Replace(next)
 		require.ErrorIs(t, err, ErrTierBusy)
 		assert.EqualError(t, err, `a transition is under way: a drain of tier "llm"`)
 	}
 	assert.Equal(t, version, l.model.Version())
 	assert.Equal(t, Done, l.quiesce(t, chat, "swap").Outcome, "no lane is kept")
 
-	changes, err := l.Replace(t.Context(), at(before, "chat", "other"))
+	changes, err := l.Replace(at(before, "chat", "other"))
 	require.NoError(t, err)
 	assert.Equal(t, tier.Changes{Changed: []string{"chat"}}, changes)
 	<-waits
@@ -158,7 +158,7 @@ func TestAReplacementWhileTheDiskIsBroken(t *testing.T) {
 func TestAReplacementThatIsWrongChangesNothing(t *testing.T) {
 	l := newLab(t)
 	before := l.specs(t)
-	_, err := l.Replace(t.Context(), append(slices.Clone(before), before[0]))
+	_, err := l.Replace(append(slices.Clone(before), before[0]))
 	require.EqualError(t, err, `tier "llm" is named twice`)
 	l.quiesced(t, llm) // no lane is kept
 	assert.Equal(t, runtimeapi.ForcedDrain, l.hap1.state("llm/gpu1"))

@@ -107,7 +107,7 @@ func (s *server) weigh(e *evidence, now time.Time) Verdict {
 	age, ok := Age(e.started, now)
 	v := Verdict{
 		Ready: e.obs.Ready, Reason: e.obs.Reason, Generation: e.gen, Issue: e.issue,
-		Started: e.started, Ended: e.ended, Age: age,
+		Started: e.started, Ended: e.ended, Age: age, Address: e.obs.Address,
 	}
 	if !ok || age > s.rules.maxAge {
 		v.Ready, v.Reason = false, ReasonStale

@@ -1,6 +1,9 @@
 package fence
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // The fence's own reasons. All others come with an observation.
 const (
@@ -32,6 +35,9 @@ type Observation struct {
 	// Healthy: the engine has passed its health check; see Fence.Health.
 	Healthy  bool
 	Metadata map[string]string
+	// Address is where the probe's connection has got to; not valid where that is no IP
+	// address.
+	Address netip.AddrPort
 	// Instance is what the engine calls itself since its last start; empty where
 	// it does not say, or where a change of it means nothing.
 	Instance string
@@ -45,6 +51,8 @@ type Verdict struct {
 	Reason string
 	// Metadata is the observation's; nil unless Ready.
 	Metadata map[string]string
+	// Address is the observation's, ready or not.
+	Address netip.AddrPort
 	// Generation is the one that the verdict was judged under. Of a probe that
 	// was not accepted it is the ticket's, which is no longer current.
 	Generation Generation

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 )
@@ -36,13 +35,10 @@ type line struct {
 	err  error // first error of conn, which the HTTP parser above may replace by one of its own
 }
 
-// open connects, and shakes hands if u is https. Errors are faults.
-func (p *Prober) open(ctx context.Context, u *url.URL) (*line, error) {
-	network, address := "unix", u.Path
-	if u.Scheme != schemeUnix {
-		network, address = "tcp", net.JoinHostPort(u.Hostname(), portOf(u))
-	}
-	conn, err := p.dial(ctx, network, address)
+// open connects, and shakes hands if the target is https. Errors are faults.
+func (r *run) open() (*line, error) {
+	p, ctx, u := r.prober, r.ctx, r.target.URL
+	conn, err := r.connect()
 	if err != nil {
 		return nil, wrap(err, classOther)
 	}

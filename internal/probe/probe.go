@@ -27,6 +27,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -49,6 +50,9 @@ type Target struct {
 	Exercise *Exercise     // nil: none. Probe leaves it out: it is asked by Prober.Exercise alone
 	Timeout  time.Duration // over everything that Probe does: name lookup, connect, TLS and all requests; none is left at 0 or below
 	MaxBody  int64         // bytes per answer, MinBody to MaxBody
+	// Prefer is the address to connect to where URL's host is a name that has it; otherwise
+	// the name's addresses are tried in the order in which they come.
+	Prefer netip.AddrPort
 }
 
 const schemeUnix = "unix"
@@ -115,6 +119,9 @@ type Result struct {
 	Reason string // one of Reasons
 	// Healthy: the health step has passed, whatever came of the steps behind it.
 	Healthy bool
+	// Reached is the address that the connections of the probe have got to; not valid where
+	// there was none, or none of IP.
+	Reached netip.AddrPort
 	// Metadata, only with Ready, has the required fields with the value that each was seen to
 	// equal, as it is written in Fields: at most 64, each name and value cut at 256 bytes. It also
 	// has the collected ones, which alone are the server's own text and can be compared. A field
@@ -124,23 +131,32 @@ type Result struct {
 
 // Options are what all probes of a Prober share.
 type Options struct {
-	// DialContext replaces net.Dialer, for tests. It has to return when its context ends.
+	// DialContext replaces net.Dialer, for tests, and without LookUp is given names as they
+	// are. It has to return when its context ends.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
-	TLS         *tls.Config // for https; RootCAs mostly. ALPN is always http/1.1
-	UserAgent   string      // "tier-agent" if empty
+	// LookUp replaces the system's resolver, for tests.
+	LookUp    func(ctx context.Context, host string) ([]netip.Addr, error)
+	TLS       *tls.Config // for https; RootCAs mostly. ALPN is always http/1.1
+	UserAgent string      // "tier-agent" if empty
 }
 
 // Prober runs probes. It holds no connection between them and may be used by any number of
 // goroutines at once.
 type Prober struct {
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	lookUp    func(ctx context.Context, host string) ([]netip.Addr, error)
 	tls       *tls.Config
 	userAgent string
 }
 
 // New makes a Prober.
 func New(o Options) *Prober {
-	p := &Prober{dial: o.DialContext, tls: &tls.Config{}, userAgent: o.UserAgent}
+	p := &Prober{dial: o.DialContext, lookUp: o.LookUp, tls: &tls.Config{}, userAgent: o.UserAgent}
+	if p.lookUp == nil && p.dial == nil {
+		p.lookUp = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
 	if p.dial == nil {
 		// A connection that lives for one probe needs no TCP keep-alive, nor its system calls.
 		p.dial = (&net.Dialer{KeepAlive: -1}).DialContext
@@ -170,6 +186,7 @@ func (p *Prober) look(ctx context.Context, t Target, first step, timeout time.Du
 		if recover() != nil {
 			result = Result{Reason: transport(r.step, classOther), Healthy: r.healthy}
 		}
+		result.Reached = r.reached
 	}()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 )
@@ -27,6 +28,7 @@ type run struct {
 	healthy bool              // the health step has passed
 	seen    map[string]string // Result.Metadata, once metadata has passed
 	line    *line             // nil: the next request opens one
+	reached netip.AddrPort    // where the first connection has got to, and all others go
 }
 
 // all and the steps return the reason why they failed, or "".
@@ -149,7 +151,7 @@ func (r *run) ask(q question) (*http.Response, error) {
 		return nil, err
 	}
 	if r.line == nil {
-		l, err := r.prober.open(r.ctx, r.target.URL)
+		l, err := r.open()
 		if err != nil {
 			return nil, err
 		}

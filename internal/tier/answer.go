@@ -212,7 +212,7 @@ func (m *Model) serverIf(s *server, overridden bool) (Answer, fence.Verdict) {
 	if s.differs(v) {
 		a.Ready, a.Reason = false, ReasonDiffers
 	}
-	if s.elsewhere.Load() {
+	if s.sentElsewhere(v) {
 		a.Ready, a.Reason = false, ReasonElsewhere
 	}
 	a.State = stateOf(a.Ready, a.Reason, v.Starting)

@@ -44,7 +44,14 @@ func (m *Model) evidence(s *server) fence.Verdict {
 		return m.fence.Current(s.name)
 	}
 	own, other := m.fence.Together(s.name, s.exercise)
-	if !own.Ready || other.Ready {
+	switch {
+	case !own.Ready:
+		return own
+	case other.Ready && other.Address != own.Address:
+		// The two are of two engines: neither says anything of the other.
+		own.Ready, own.Reason, own.Metadata = false, ReasonElsewhere, nil
+		return own
+	case other.Ready:
 		return own
 	}
 	other.Generation = own.Generation
@@ -69,11 +76,12 @@ func (s *server) about(t *fence.Ticket, k kind) bool {
 	return t.Tier() == s.tier.spec.Name && t.Subject() == k.subject
 }
 
-// lacks reports whether the member has no evidence that counts, and a probe would
-// bring some.
-func (m *Monitor) lacks(member string) bool {
-	reason := m.model.fence.Current(member).Reason
-	return reason == fence.ReasonPending || reason == fence.ReasonStale
+// lacks reports whether the member, of a server, has no evidence that counts, and a probe
+// would bring some.
+func (m *Monitor) lacks(s *server, member string) bool {
+	v := m.model.fence.Current(member)
+	return v.Reason == fence.ReasonPending || v.Reason == fence.ReasonStale ||
+		member == s.exercise && v.Ready && v.Address != m.model.fence.Current(s.name).Address
 }
 
 // hasten makes a watcher probe before its time, if it finds then that it should:

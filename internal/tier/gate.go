@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -93,12 +94,15 @@ func (g *gate) release(c *Closure) {
 type state struct {
 	gate      gate
 	suspended atomic.Int32 // > 0: the monitor leaves it alone
-	elsewhere atomic.Bool  // HAProxy sends to another address than the probes
-	shut      atomic.Bool  // no HAProxy sends there, by its administration or weight
-	sight     atomic.Pointer[sight]
-	settled   atomic.Int32              // the weight in percent that HAProxy was last seen to have taken; 0 for none
-	byHand    atomic.Bool               // HAProxy has another weight, which nobody here has told it
-	ramp      atomic.Pointer[time.Time] // when its weight began to grow; nil where it never did
+	elsewhere atomic.Bool  // HAProxy sends to another address than the one that is configured
+	// sent is where each HAProxy sends the requests of a server that is probed by name.
+	sent    atomic.Pointer[[]netip.AddrPort]
+	reached atomic.Pointer[netip.AddrPort] // by the last probe that was connected
+	shut    atomic.Bool                    // no HAProxy sends there, by its administration or weight
+	sight   atomic.Pointer[sight]
+	settled atomic.Int32              // the weight in percent that HAProxy was last seen to have taken; 0 for none
+	byHand  atomic.Bool               // HAProxy has another weight, which nobody here has told it
+	ramp    atomic.Pointer[time.Time] // when its weight began to grow; nil where it never did
 }
 
 // Target names what a transition is about: a tier, or one server of it.

@@ -128,15 +128,6 @@ func (m *Model) Open(target Target, gen fence.Generation) error {
 	return nil
 }
 
-// SetElsewhere says whether some HAProxy sends a server's requests to another
-// address than the one that its evidence is about (G11). Such a server is not
-// ready, whatever its evidence.
-func (m *Model) SetElsewhere(name string, elsewhere bool) {
-	if s := m.view.Load().servers[name]; s != nil {
-		s.elsewhere.Store(elsewhere)
-	}
-}
-
 // SetShut says whether no HAProxy would send a request to a server, by its admin state
 // or its weight there. Such a server does not count for its tier. What HAProxy's checks
 // make of the server is no part of it: they hear it from here.

@@ -142,7 +142,7 @@ func (m *Monitor) watch(ctx context.Context, w *watcher, offset time.Duration, d
 			return
 		case <-timer.C:
 		case <-w.early:
-			if !m.lacks(w.member) {
+			if !m.lacks(s, w.member) {
 				continue // one that was out when it was asked for has filled it
 			}
 			planned = time.Now()
@@ -157,7 +157,7 @@ func (m *Monitor) watch(ctx context.Context, w *watcher, offset time.Duration, d
 		if v.HasEvidence() {
 			last = m.note(s, last, m.model.fence.Current(w.member))
 		}
-		if v.Ready && !w.exercise && s.exercise != "" && m.lacks(s.exercise) {
+		if v.Ready && !w.exercise && s.exercise != "" && m.lacks(s, s.exercise) {
 			m.watchers.hasten(s.exercise)
 		}
 		done()
@@ -192,6 +192,9 @@ func (m *Monitor) probe(ctx context.Context, s *server, k kind, t *fence.Ticket,
 	defer t.Abandon()
 	began := time.Now()
 	r := m.observe(ctx, s, k)
+	if r.Reached.IsValid() {
+		s.reached.Store(&r.Reached)
+	}
 	if ctx.Err() != nil {
 		return fence.Verdict{Reason: r.Reason, Generation: t.Generation(), Issue: t.Issue()}
 	}
@@ -212,7 +215,7 @@ func (m *Monitor) probe(ctx context.Context, s *server, k kind, t *fence.Ticket,
 }
 
 func (s *server) observation(r probe.Result) fence.Observation {
-	obs := fence.Observation{Ready: r.Ready, Reason: r.Reason, Metadata: r.Metadata, Healthy: r.Healthy, Judged: !r.Ready && s.judged(r.Reason)}
+	obs := fence.Observation{Address: r.Reached, Ready: r.Ready, Reason: r.Reason, Metadata: r.Metadata, Healthy: r.Healthy, Judged: !r.Ready && s.judged(r.Reason)}
 	if field := s.tier.spec.Instance; field != "" {
 		obs.Instance = r.Metadata[field]
 	}
@@ -229,9 +232,9 @@ func (m *Monitor) observe(ctx context.Context, s *server, k kind) (r probe.Resul
 		}
 	}()
 	if k.exercise {
-		return m.prober.Exercise(ctx, s.spec.Target)
+		return m.prober.Exercise(ctx, s.target())
 	}
-	return m.prober.Probe(ctx, s.spec.Target)
+	return m.prober.Probe(ctx, s.target())
 }
 
 // note logs a change of what the evidence says, once.

@@ -70,7 +70,7 @@ func (m *Model) count(t *tier, open bool) (counts map[string]int, settled bool) 
 		}
 		v := m.evidence(s)
 		settled = settled && v.HasEvidence()
-		if v.Ready && !s.elsewhere.Load() {
+		if v.Ready && !s.sentElsewhere(v) {
 			counts[v.Metadata[t.spec.SameField]]++
 		}
 	}

@@ -19,10 +19,10 @@ func (m *Model) Start(name string) (Start, bool) {
 		if s == nil {
 			return Answer{}, false
 		}
-		a, _ := m.server(s)
+		a, evidence := m.server(s)
 		st = Start{
 			Quiesced: s.gate.settled() || s.tier.gate.settled(), Up: a.Up, Admit: a.Admit,
-			Elsewhere: s.elsewhere.Load(),
+			Elsewhere: s.sentElsewhere(evidence),
 		}
 		return a, true
 	})
