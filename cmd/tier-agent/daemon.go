@@ -112,7 +112,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 			controller.Reconcile(ctx, i, o)
 		},
 	})
-	polls := new(observe.Polls)
+	polls := &observe.Polls{Several: len(cfg.HAProxy) > 1}
 	controller = admission.New(admission.Options{
 		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, Overrides: kept.overrides, Unasked: kept.unasked, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
 	})

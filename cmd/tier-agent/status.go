@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"tier-agent/internal/httpapi"
-	"tier-agent/internal/tier"
 )
 
 // statusTimeout is generous: the answer comes from memory.
@@ -196,20 +195,19 @@ func printIntents(out io.Writer, intents []httpapi.IntentStatus) {
 	}
 }
 
-// takes says whether new requests go to the servers, by what each HAProxy does. One that
-// asks the gate sends to what is up there and ready, any other to whatever is up there. One
+// takes says whether new requests go to the servers, by what each HAProxy does: it
+// sends to what is up there, and where it asks the gate only while that admits the tier. One
 // that cannot be read counts as doing what it is told.
 func takes(t httpapi.TierStatus, servers []httpapi.ServerStatus) string {
 	open := map[string]bool{} // by instance
 	admitted := false
-	refused := !t.Ready && t.Reason != tier.ReasonDown // the whole tier, by the gate
 	for _, s := range servers {
 		told := s.Ready && !t.Quiesced
 		admitted = admitted || told
 		for instance := range s.HAProxy {
 			sends := told
 			if shown, read := s.Shown[instance]; read {
-				sends = shown.Takes && (!shown.Gated || told && !refused)
+				sends = shown.Takes && !gateRefuses(t, shown)
 			} else if s.HAProxy[instance] == "no such server" {
 				sends = false
 			}

@@ -12,6 +12,7 @@ import (
 
 	"tier-agent/internal/admission"
 	"tier-agent/internal/httpapi"
+	"tier-agent/internal/tier"
 )
 
 // checkStatus prints what is wrong, and fails where anything is.
@@ -73,7 +74,14 @@ func told(t httpapi.TierStatus, s httpapi.ServerStatus) bool { return (s.Ready |
 
 // exposed reports whether HAProxy sends requests to a server that should get none.
 func exposed(t httpapi.TierStatus, s httpapi.ServerStatus, shown httpapi.ShownStatus) bool {
-	return shown.Takes && !told(t, s) && !shown.Gated
+	return shown.Takes && !told(t, s) && !gateRefuses(t, shown)
+}
+
+// gateRefuses reports whether the gate keeps requests out of all of a tier. It does not
+// know which server a request will get, so that in a tier which is admitted it keeps none
+// out of a server that is not ready.
+func gateRefuses(t httpapi.TierStatus, shown httpapi.ShownStatus) bool {
+	return shown.Gated && !t.Ready && t.Reason != tier.ReasonDown
 }
 
 // keptDown reports whether HAProxy's checks have a server down that tier-agent says is up.

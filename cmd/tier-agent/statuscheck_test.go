@@ -34,8 +34,13 @@ func TestStatusCheck(t *testing.T) {
 				shown(st, 1, httpapi.ShownStatus{Takes: true, State: "up", AgentCheck: "on", HealthCheck: "disabled"})
 			}},
 		{name: "the gate refuses what it gets", change: func(st *httpapi.Status) {
+			st.Tiers[0].Ready = false
 			shown(st, 1, httpapi.ShownStatus{Takes: true, State: "up", Gated: true})
 		}},
+		{name: "the gate admits its tier", want: []string{"heavy/h2 on haproxy edge GETS REQUESTS and should not (quiesced); agent-check none, health check none there"},
+			change: func(st *httpapi.Status) {
+				shown(st, 1, httpapi.ShownStatus{Takes: true, State: "up", Gated: true, AgentCheck: "none", HealthCheck: "none"})
+			}},
 		{name: "down and should be up", want: []string{`heavy/h1 on haproxy edge is down and should be up: DOWN (agent); agent-check L7STS via agent : down (full)`},
 			change: func(st *httpapi.Status) {
 				shown(st, 0, httpapi.ShownStatus{State: "down", Heard: "DOWN (agent); agent-check L7STS via agent : down (full)"})

@@ -90,7 +90,7 @@ func unlike(t httpapi.TierStatus, s httpapi.ServerStatus, shown httpapi.ShownSta
 	told := told(t, s)
 	checks := fmt.Sprintf("agent-check %s, health check %s there", shown.AgentCheck, shown.HealthCheck)
 	switch {
-	case shown.Takes && !told && shown.Gated:
+	case shown.Takes && !told && gateRefuses(t, shown):
 		return "is " + shown.State + " and should not be (" + s.Reason + "): only the gate keeps requests out; " + checks
 	case exposed(t, s, shown):
 		return "GETS REQUESTS and should not (" + s.Reason + "); " + checks

@@ -194,9 +194,11 @@ type gateSource struct {
 }
 
 func (s gateSource) SPOEVerdict(name, server []byte) (spoe.Verdict, bool) {
-	s.polls.Note(observe.Gate, name, time.Now())
-	if s.only && len(server) == 0 {
-		s.model.Gated(name)
+	if len(server) == 0 {
+		s.polls.Note(observe.Gate, name, time.Now())
+		if s.only {
+			s.model.Gated(name)
+		}
 	}
 	switch {
 	case string(server) == spoe.AnyServer:

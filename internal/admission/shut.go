@@ -34,7 +34,8 @@ func (c *Controller) judge() {
 			name := s.FullName()
 			c.o.Model.SetShut(name, shut(views, name))
 			if weighed := havingAgents(views, name); weighed != nil {
-				c.o.Model.SeeWeight(name, restarted, func(percent int) bool {
+				configured := slices.MinFunc(weighed, func(a, b observe.Server) int { return a.ConfiguredWeight - b.ConfiguredWeight }).ConfiguredWeight
+				c.o.Model.SeeWeight(name, restarted, configured, func(percent int) bool {
 					return !slices.ContainsFunc(weighed, func(s observe.Server) bool { return !s.HasWeight(percent) })
 				})
 			}
@@ -53,18 +54,15 @@ func havingAgents(views []observe.View, server string) (all []observe.Server) {
 	return all
 }
 
-// shut reports whether every HAProxy that has the server was last seen to have it closed.
-// One that has never been read may have it open.
+// shut reports whether no HAProxy was last seen to have the server open. One that has never
+// been read may have it so.
 func shut(views []observe.View, server string) bool {
-	closed := false
 	for _, v := range views {
-		s, has := v.Servers[server]
-		if v.Servers == nil || has && s.Open() {
+		if s, has := v.Servers[server]; v.Servers == nil || has && s.Open() {
 			return false
 		}
-		closed = closed || has
 	}
-	return closed
+	return len(views) > 0
 }
 
 // exposedAfter is how long HAProxy may go on sending to a server that is not ready before

@@ -51,7 +51,7 @@ func TestAServerThatEveryHAProxyHasClosedDoesNotCountForItsTier(t *testing.T) {
 		"open on one of two":     {[]observe.View{showing("a", only(tracked)), showing("b", only(running))}, true},
 		"one of two never read":  {[]observe.View{showing("a", only(tracked)), {Instance: "b"}}, true},
 		"one of two has no such": {[]observe.View{showing("a", only(tracked)), showing("b", map[string]observe.Server{})}, false},
-		"no HAProxy has it":      {[]observe.View{showing("a", map[string]observe.Server{})}, true},
+		"no HAProxy has it":      {[]observe.View{showing("a", map[string]observe.Server{})}, false},
 		"closed when last seen":  {[]observe.View{{Instance: "a", Err: observe.ErrStale, Servers: only(tracked)}}, false},
 		"no HAProxy at all":      {nil, true},
 	} {

@@ -36,13 +36,16 @@ func inHAProxy(st tier.Status, views []observe.View) tier.Status {
 	return st
 }
 
-// taken reports whether some HAProxy sends new requests to a server; known is false
-// where none that can be read has such a server.
+// taken reports whether some HAProxy sends new requests to a server; known is false where
+// one of them may, which cannot be read.
 func taken(views []observe.View, server string) (takes, known bool) {
+	known = len(views) > 0
 	for _, v := range views {
-		if s, has := v.Servers[server]; has && v.Readable() {
-			known, takes = true, takes || s.Takes()
+		if !v.Readable() {
+			known = false
+		} else if v.Servers[server].Takes() {
+			return true, true
 		}
 	}
-	return takes, known
+	return false, known
 }

@@ -12,9 +12,13 @@ import (
 // Polls notes who is asked about: when HAProxy's checks, or its gate, last asked for a
 // name. Any number of goroutines may note at once, and noting allocates nothing.
 //
-// HAProxy does not say who it is. With several of them a name counts as asked for while
-// one of them asks.
+// HAProxy does not say who it is. With several of them the checks count as asking for a
+// name while those of one of them do.
 type Polls struct {
+	// Several: more than one HAProxy is configured. Whether each of them asks the gate cannot
+	// be told, so that none counts as asking.
+	Several bool
+
 	mu    sync.Mutex // held while names, which is replaced whole, is changed
 	names atomic.Pointer[map[string]*polled]
 }
@@ -87,6 +91,9 @@ func (p *Polls) Last(k Kind, name string, now time.Time) (at time.Time, ended bo
 // silence ends nothing. May be called on nil, which nobody has asked.
 func (p *Polls) Asks(v View, k Kind, name string, now time.Time) bool {
 	if p == nil {
+		return false
+	}
+	if k == Gate && p.Several {
 		return false
 	}
 	at, ended := p.Last(k, name, now)

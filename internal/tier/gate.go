@@ -100,7 +100,8 @@ type state struct {
 	reached atomic.Pointer[netip.AddrPort] // by the last probe that was connected
 	shut    atomic.Bool                    // no HAProxy sends there, by its administration or weight
 	sight   atomic.Pointer[sight]
-	settled atomic.Int32              // the weight in percent that HAProxy was last seen to have taken; 0 for none
+	settled atomic.Int32              // the weight in percent that HAProxy was last seen to have taken, or asConfigured or unsettled
+	least   atomic.Int32              // the percent below which HAProxy would make 0 of its configured weight
 	byHand  atomic.Bool               // HAProxy has another weight, which nobody here has told it
 	ramp    atomic.Pointer[time.Time] // when its weight began to grow; nil where it never did
 }

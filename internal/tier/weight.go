@@ -18,6 +18,12 @@ const (
 	fullWeight = 100
 )
 
+// What state.settled is where it is no weight.
+const (
+	asConfigured = 0  // HAProxy has begun anew, or has not been seen yet
+	unsettled    = -1 // it is to be told
+)
+
 // StartRamp lets the weight of the target's servers grow from now on, over
 // Spec.Ramp, as after a readmit: an engine that has just started has a cold cache.
 func (m *Model) StartRamp(target Target) error {
@@ -29,14 +35,18 @@ func (m *Model) StartRamp(target Target) error {
 	for _, s := range v.tiers[target.Tier].servers {
 		if target.Server == "" || target.Server == s.name {
 			s.ramp.Store(&now)
-			s.settled.Store(0)
+			s.settled.Store(unsettled)
 		}
 	}
 	return nil
 }
 
-// weight is what HAProxy is told now.
+// weight is what HAProxy is told now: never so little that it makes 0 of it.
 func (m *Model) weight(s *server, v fence.Verdict) int {
+	return max(m.wanted(s, v), int(s.least.Load()))
+}
+
+func (m *Model) wanted(s *server, v fence.Verdict) int {
 	w := s.spec.Weight
 	if field := s.tier.spec.WeightField; field != "" {
 		w = measured(v.Metadata[field], w)
@@ -73,7 +83,7 @@ func (s *server) weighted() bool {
 // what an operator sets, at the next poll.
 func (s *server) tells(weight int) bool {
 	settled := int(s.settled.Load())
-	if settled == 0 && !s.weighted() {
+	if settled == asConfigured && !s.weighted() {
 		settled = fullWeight // as HAProxy starts
 	}
 	return s.tier.spec.AgentWords || !s.byHand.Load() && settled != weight
@@ -81,15 +91,19 @@ func (s *server) tells(weight int) bool {
 
 // SeeWeight says what weight the HAProxies were seen to have for a server: has reports
 // whether that is so much percent of the configured one on each of them; restarted, that
-// one of them began anew since the last time, with the weight of its configuration. One
-// that differs although HAProxy had taken the weight before was set by hand.
-func (m *Model) SeeWeight(name string, restarted bool, has func(percent int) bool) {
+// one of them began anew since the last time, with the weight of its configuration, of
+// which the smallest is configured. One that differs although HAProxy had taken the weight
+// before was set by hand.
+func (m *Model) SeeWeight(name string, restarted bool, configured int, has func(percent int) bool) {
 	s := m.view.Load().servers[name]
 	if s == nil {
 		return
 	}
+	if configured > 0 {
+		s.least.Store(int32((fullWeight + configured - 1) / configured))
+	}
 	if restarted {
-		s.settled.Store(0)
+		s.settled.Store(asConfigured)
 		s.byHand.Store(false)
 	}
 	switch weight := m.weight(s, m.evidence(s)); {
@@ -97,7 +111,7 @@ func (m *Model) SeeWeight(name string, restarted bool, has func(percent int) boo
 		s.settled.Store(int32(weight))
 		s.byHand.Store(false)
 	case s.tells(weight):
-		s.settled.Store(0)
+		s.settled.Store(unsettled)
 	default:
 		s.byHand.Store(true)
 	}
@@ -107,6 +121,6 @@ func (m *Model) SeeWeight(name string, restarted bool, has func(percent int) boo
 // it changes back before anybody has looked.
 func (m *Model) reweigh(s *server) {
 	if s.tells(m.weight(s, m.evidence(s))) {
-		s.settled.Store(0)
+		s.settled.Store(unsettled)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/test/guarantee"
+
 	"tier-agent/internal/fence"
 )
 
@@ -95,29 +97,45 @@ func TestAWeightThatSomebodySetsInHAProxyStays(t *testing.T) {
 	const plain, half, ramped = "heavy/h1", "heavy/h2", "light/l1"
 	assert.Equal(t, []any{"-", 50, 100}, []any{told(plain), told(half), told(ramped)}, "nothing is known of HAProxy yet")
 
-	m.SeeWeight(plain, false, has(100))
-	m.SeeWeight(half, false, has(100))
+	m.SeeWeight(plain, false, 100, has(100))
+	m.SeeWeight(half, false, 100, has(100))
 	assert.Equal(t, []any{"-", 50}, []any{told(plain), told(half)}, "not yet taken")
-	m.SeeWeight(half, false, has(50))
+	m.SeeWeight(half, false, 100, has(50))
 	assert.Equal(t, "-", told(half))
 	for _, name := range []string{plain, half} {
-		m.SeeWeight(name, false, has(10))
+		m.SeeWeight(name, false, 100, has(10))
 		assert.Equal(t, "by hand", told(name))
-		m.SeeWeight(name, false, has(10))
+		m.SeeWeight(name, false, 100, has(10))
 		assert.Equal(t, "by hand", told(name), "and it stays so")
 	}
-	m.SeeWeight(half, false, has(50))
+	m.SeeWeight(half, false, 100, has(50))
 	assert.Equal(t, "-", told(half), "put back")
-	m.SeeWeight(half, true, has(100))
+	m.SeeWeight(half, true, 100, has(100))
 	assert.Equal(t, 50, told(half), "another process, with the weight of its configuration")
 
-	m.SeeWeight(ramped, false, has(100))
+	m.SeeWeight(ramped, false, 100, has(100))
 	assert.Equal(t, "-", told(ramped))
+	m.SeeWeight(plain, false, 100, has(100))
+	for range 2 { // it is told until it is taken, however often it is looked at before
+		m.view.Load().servers[plain].settled.Store(50)
+		m.SeeWeight(plain, false, 100, has(50))
+		assert.Equal(t, 100, told(plain), "a weight that has left the configuration")
+		m.SeeWeight(plain, false, 100, has(50))
+		assert.Equal(t, 100, told(plain))
+		m.SeeWeight(plain, false, 100, has(100))
+		assert.Equal(t, "-", told(plain))
+	}
+	// HAProxy reckons in whole numbers.
+	m.SeeWeight(half, true, 1, has(100))
+	assert.Equal(guarantee.T(t), "-", told(half), "less than all of a configured weight of 1 is none")
+	m.SeeWeight(half, true, 3, has(100))
+	assert.Equal(t, 50, told(half))
+	m.SeeWeight(half, true, 100, has(100))
 	require.NoError(t, m.StartRamp(Target{Tier: "light"}))
 	assert.Equal(t, 1, told(ramped))
 	now = now.Add(time.Hour)
-	m.SeeWeight(ramped, false, has(37))
+	m.SeeWeight(ramped, false, 100, has(37))
 	assert.Equal(t, 100, told(ramped), "the end of the ramp, which HAProxy has not heard of yet")
-	m.SeeWeight(ramped, false, has(100))
+	m.SeeWeight(ramped, false, 100, has(100))
 	assert.Equal(t, "-", told(ramped))
 }
