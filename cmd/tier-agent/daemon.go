@@ -72,12 +72,16 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil { // of use all the same
 		log.Warn("servers that were closed, since nothing asks about them, are not known", "error", err)
 	}
+	processes, err := admission.Processes(cfg.StateDir)
+	if err != nil { // of use all the same
+		log.Warn("which processes of HAProxy there were before is not known", "error", err)
+	}
 	ls, err := listen(cfg.Listen)
 	if err != nil {
 		return err
 	}
 	defer ls.close()
-	return serveOn(ctx, ls, disk{store, openings, once, overrides, unasked}, cfg, hangups, log)
+	return serveOn(ctx, ls, disk{store, openings, once, overrides, unasked, processes}, cfg, hangups, log)
 }
 
 // disk is what is kept in the state directory.
@@ -87,6 +91,7 @@ type disk struct {
 	once      *activation.Store
 	overrides *override.Store
 	unasked   *durable.Table[admission.Unasked]
+	processes *durable.Table[admission.Process]
 }
 
 func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, hangups <-chan os.Signal, log *slog.Logger) error {
@@ -114,7 +119,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	})
 	polls := &observe.Polls{Several: len(cfg.HAProxy) > 1}
 	controller = admission.New(admission.Options{
-		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, Overrides: kept.overrides, Unasked: kept.unasked, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
+		Polls: polls, Model: model, Monitor: monitor, HAProxy: set, Watcher: watcher, Store: kept.intents, Openings: kept.openings, Overrides: kept.overrides, Unasked: kept.unasked, Processes: kept.processes, HardStopAfter: hardStops(cfg), Log: log, Ended: metrics.TransitionEnded,
 	})
 	metrics.Watch(model, watcher)
 	metrics.Reloaded(true, time.Now())

@@ -158,6 +158,8 @@ func start(t testing.TB, cfg *config.Config) *running {
 	require.NoError(t, err)
 	unasked, err := admission.UnaskedServers(dir)
 	require.NoError(t, err)
+	processes, err := admission.Processes(dir)
+	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	ctx, stop := context.WithCancel(context.Background())
 	d := &running{
@@ -168,7 +170,7 @@ func start(t testing.TB, cfg *config.Config) *running {
 	go func() {
 		defer close(d.ended)
 		defer ls.close()
-		d.err = serveOn(ctx, ls, disk{store, openings, once, overrides, unasked}, cfg, d.hangups, log)
+		d.err = serveOn(ctx, ls, disk{store, openings, once, overrides, unasked, processes}, cfg, d.hangups, log)
 	}()
 	t.Cleanup(func() {
 		stop()

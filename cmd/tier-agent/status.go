@@ -168,6 +168,9 @@ func printGate(out io.Writer, g *httpapi.GateStatus) {
 	default:
 		fmt.Fprintf(out, "gate: %s, last asked %s ago\n", count(g.Connections, "connection"), age(g.AskedMS))
 	}
+	if g != nil && g.StrangeMS != nil {
+		fmt.Fprintln(out, "  "+strange(g))
+	}
 }
 
 // printIntents says what an operator has to know of the intents besides that

@@ -44,11 +44,14 @@ func red(st httpapi.Status, name string) (all []string) {
 				all = append(all, s.Name+" is quiesced, and "+stillGetsIn(way))
 			}
 			for _, instance := range slices.Sorted(maps.Keys(s.Shown)) {
-				if shown := s.Shown[instance]; exposed(t, s, shown) || keptDown(t, s, shown) {
+				if shown := s.Shown[instance]; exposed(t, s, shown) || keptDown(t, s, shown) || shown.Follows {
 					all = append(all, fmt.Sprintf("%s on haproxy %s %s", s.Name, instance, unlike(t, s, shown, true)))
 				}
 			}
 		}
+	}
+	if asksStrangely(st.Gate) && name == "" {
+		all = append(all, "gate: "+strange(st.Gate))
 	}
 	for _, h := range st.HAProxy {
 		if !h.Readable {
@@ -92,7 +95,16 @@ func keptDown(t httpapi.TierStatus, s httpapi.ServerStatus, shown httpapi.ShownS
 // whose names the target of an intent.
 func whose(i httpapi.IntentStatus) string { return cmp.Or(i.Server, i.Tier) }
 
+// asksStrangely reports whether the gate was asked lately about a tier that there is not.
+func asksStrangely(g *httpapi.GateStatus) bool {
+	return g != nil && g.StrangeMS != nil && *g.StrangeMS < time.Minute.Milliseconds()
+}
+
 // The lines below stand in status and in status --check.
+
+func strange(g *httpapi.GateStatus) string {
+	return "asked " + age(g.StrangeMS) + " ago about a tier that is not configured, and refused that (unknown_tier): compare the names that haproxy.cfg gives it with those of the tiers"
+}
 
 func stillGetsIn(way admission.WayIn) string { return "requests still get in: " + way.Message }
 

@@ -94,6 +94,8 @@ func unlike(t httpapi.TierStatus, s httpapi.ServerStatus, shown httpapi.ShownSta
 		return "is " + shown.State + " and should not be (" + s.Reason + "): only the gate keeps requests out; " + checks
 	case exposed(t, s, shown):
 		return "GETS REQUESTS and should not (" + s.Reason + "); " + checks
+	case shown.Follows:
+		return "has an agent-check that does not ask about it (agent-send): what is told of another server takes it down, too"
 	case wired && shown.Takes && !shown.Asks && !shown.Gated:
 		return "does not ask tier-agent, and would go on getting requests if it were not ready; " + checks
 	case s.WeightByHand && shown.Weight > 0:

@@ -200,13 +200,20 @@ func (s gateSource) SPOEVerdict(name, server []byte) (spoe.Verdict, bool) {
 			s.model.Gated(name)
 		}
 	}
+	var v spoe.Verdict
+	var known bool
 	switch {
 	case string(server) == spoe.AnyServer:
-		return verdict(s.model.Whole(name))
+		v, known = verdict(s.model.Whole(name))
 	case len(server) > 0:
-		return verdict(s.model.Member(name, server))
+		v, known = verdict(s.model.Member(name, server))
+	default:
+		v, known = verdict(s.model.Tier(name))
 	}
-	return verdict(s.model.Tier(name))
+	if !known {
+		s.polls.NoteStrange(time.Now())
+	}
+	return v, known
 }
 
 func verdict(a tier.Answer, known bool) (spoe.Verdict, bool) {

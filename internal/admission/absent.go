@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -39,6 +40,14 @@ func except(set *runtimeapi.Set, names []string) *runtimeapi.Set {
 		}
 	}
 	return runtimeapi.NewSet(left...)
+}
+
+// lacking says, in a message, what to do where a HAProxy has not all of the servers.
+func lacking(err error) string {
+	if !errors.Is(err, runtimeapi.ErrNoSuchServer) {
+		return ""
+	}
+	return "; give HAProxy that server, or take it out of tier-agent's configuration and reload that"
 }
 
 // absent says, in a message, whom the transition did without.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,11 +22,19 @@ const confirmWithin = 15 * time.Minute
 // How long that takes is for HAProxy's checks to say: `inter 10s downinter 5s rise 15` is
 // 75 s. It shows no interval, but each check that passes, so the wait goes on as long as
 // they get further. An operator's limit is used as it is.
-func (r *run) confirm(ctx context.Context, names map[string]bool, limit time.Duration) error {
+//
+// A process that has taken over meanwhile may have come up with the drain of before: it is
+// opened too, by opening.
+func (r *run) confirm(ctx context.Context, names map[string]bool, limit time.Duration, opening change) error {
 	began := time.Now()
 	moved, best := began, map[place]int{}
 	for up := 0; ; {
 		missing, err := r.notUp(ctx, names, best, &moved)
+		if errors.Is(err, errReplaced) {
+			if _, err := r.everywhere(context.WithoutCancel(ctx), opening); errors.Is(err, errHeld) {
+				return err
+			}
+		}
 		if missing == "" {
 			if up++; up == confirmations {
 				return nil
@@ -54,8 +63,11 @@ func (r *run) confirm(ctx context.Context, names map[string]bool, limit time.Dur
 	}
 }
 
+var errReplaced = errors.New("another process has taken over")
+
 // notUp names the first server that some HAProxy does not have up; empty where
-// all are. It notes how far each has come at best, and when one has come further.
+// all are. Where another process has taken over from the one that was opened the error is
+// errReplaced. It notes how far each has come at best, and when one has come further.
 func (r *run) notUp(ctx context.Context, names map[string]bool, best map[place]int, moved *time.Time) (missing string, failed error) {
 	note := func(text string) {
 		if missing == "" {
@@ -72,6 +84,10 @@ func (r *run) notUp(ctx context.Context, names map[string]bool, best map[place]i
 			at := place{one.Instance, s.FullName()}
 			if _, held := r.held[at]; held || !names[s.FullName()] {
 				continue
+			}
+			if processOf(one.Value[s.Backend].Info) != r.visited[one.Instance] {
+				failed = also(failed, errReplaced)
+				note(fmt.Sprintf("haproxy %s: %v", one.Instance, errReplaced))
 			}
 			load, ok := one.Value[s.Backend].Find(s.Name)
 			far := load.CheckHealth + load.AgentHealth

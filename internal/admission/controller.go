@@ -37,7 +37,9 @@ type Options struct {
 	// Unasked keeps the servers that were closed since nothing asks about them; nil keeps
 	// them in memory alone.
 	Unasked *durable.Table[Unasked]
-	Log     *slog.Logger
+	// Processes keeps which processes of HAProxy were seen; likewise.
+	Processes *durable.Table[Process]
+	Log       *slog.Logger
 	// Ended is told about every transition that has ended; may be nil.
 	Ended func(Result)
 
@@ -122,13 +124,16 @@ func New(o Options) *Controller {
 	if o.Unasked == nil {
 		o.Unasked, _ = durable.OpenTable("", "", Unasked.key, Unasked.check) // without a file, nothing fails
 	}
+	if o.Processes == nil {
+		o.Processes, _ = durable.OpenTable("", "", Process.key, Process.check)
+	}
 	if o.Lives == nil {
 		o.Lives = lives
 	}
 	if o.Ended == nil {
 		o.Ended = func(Result) {}
 	}
-	return &Controller{
+	c := &Controller{
 		o:       o,
 		intents: intents{store: o.Store},
 		closing: closings{of: map[place]closingCount{}},
@@ -138,11 +143,12 @@ func New(o Options) *Controller {
 		complaints: map[string]string{},
 		leftovers:  map[place]leftover{},
 		names:      map[place]process{},
-		masters:    map[string]succession{},
 		exposed:    map[place]time.Time{},
 		judged:     map[string]process{},
 		elsewhere:  map[string]comparison{},
 	}
+	c.masters = c.successions()
+	return c
 }
 
 func or(d, otherwise time.Duration) time.Duration {
@@ -162,6 +168,7 @@ type run struct {
 	servers []tier.ServerSpec // those that the transition covers
 	set     *runtimeapi.Set
 	mine    *transition
+	visited map[string]process              // the process that each HAProxy had when it was last read or changed
 	maint   map[place]bool                  // where an opening has ended somebody's maintenance
 	held    map[place]runtimeapi.AdminState // what a readmit leaves as somebody else has it
 	// tracking are the backends of each HAProxy that have servers which track the drained ones.

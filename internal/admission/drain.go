@@ -132,7 +132,7 @@ func (r *run) hopeless(err error, readable time.Time) *Result {
 	case runtimeapi.Lasting(err):
 		return keep(r.refuse(CodeHAProxy, "%s stays quiesced, and what it still has cannot be counted: %v", r.Target, err))
 	}
-	return keep(r.refuse(CodeHAProxy, "%s stays quiesced, and what it still has could not be counted for %v: %v", r.Target, since.Round(time.Second), err))
+	return keep(r.refuse(CodeHAProxy, "%s stays quiesced, and what it still has could not be counted for %v: %v%s", r.Target, since.Round(time.Second), err, lacking(err)))
 }
 
 // reading is what one look at every HAProxy found. With err the count is a
@@ -183,8 +183,8 @@ func (r *run) left(ctx context.Context, whole bool) reading {
 }
 
 // unseen names a HAProxy that may have an old worker which nothing shows: it has
-// no master's socket, and was reloaded, since the quiesce or as far as its
-// watcher knows, less than hard-stop-after ago.
+// no master's socket, and was reloaded, since the quiesce or as far as it has been
+// watched, less than hard-stop-after ago.
 func (r *run) unseen(loads []InstanceLoad, pids map[string]int) string {
 	for _, i := range r.set.Instances() {
 		if i.HasMaster() {
@@ -196,18 +196,18 @@ func (r *run) unseen(loads []InstanceLoad, pids map[string]int) string {
 				reloaded = i.Name()
 			}
 		}
+		if r.worker(i.Name()).Replaced {
+			reloaded = i.Name()
+		}
+		limit, set := r.o.HardStopAfter[i.Name()]
 		var up time.Duration
 		if r.o.Watcher != nil {
 			for _, o := range r.o.Watcher.Views() {
 				if o.Instance == i.Name() {
 					up = o.Info.Uptime
-					if o.Replaced {
-						reloaded = i.Name()
-					}
 				}
 			}
 		}
-		limit, set := r.o.HardStopAfter[i.Name()]
 		if reloaded != "" && (!set || up < limit) {
 			return reloaded
 		}

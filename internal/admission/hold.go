@@ -18,7 +18,7 @@ func (r *run) holds(ctx context.Context, q ReadmitRequest) *Result {
 		return keep(r.stopped(ctx, q.Target.String()+" stays quiesced"))
 	}
 	if err != nil {
-		return keep(r.refuse(CodeHAProxy, "%s stays quiesced: HAProxy cannot be read: %v", q.Target, err))
+		return keep(r.refuse(CodeHAProxy, "%s stays quiesced: %v%s", q.Target, err, lacking(err)))
 	}
 	if q.TakeHold {
 		return nil

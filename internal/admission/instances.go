@@ -42,9 +42,10 @@ func (r *run) visitAll(ctx context.Context, change change, read func([]seen)) ([
 	results := runtimeapi.Each(ctx, r.set, func(ctx context.Context, i *runtimeapi.Instance) (visit, error) {
 		return r.visit(ctx, i, change, read)
 	})
-	r.HAProxy = nil
+	r.HAProxy, r.visited = nil, map[string]process{}
 	var failed error
 	for _, one := range results {
+		r.visited[one.Instance] = one.Value.process
 		at := InstanceResult{Instance: one.Instance, PID: one.Value.pid, Servers: one.Value.servers}
 		if one.Err != nil {
 			at.Error = one.Err.Error()
@@ -92,7 +93,9 @@ func (r *run) visit(ctx context.Context, i *runtimeapi.Instance, change change, 
 				failed = append(failed, err)
 			} else {
 				table, v.process = &state, processOf(state.Info)
-				told(r.showing(i.Name(), state))
+			}
+			if err == nil || errors.Is(err, runtimeapi.ErrNoSuchServer) {
+				told(r.showing(i.Name(), s.Backend, state))
 			}
 			tables[s.Backend] = table
 		}
@@ -163,10 +166,13 @@ func (v *visit) change(ctx context.Context, i *runtimeapi.Instance, row runtimea
 	return opening, nil
 }
 
-// showing are the transition's servers as a table shows them.
-func (r *run) showing(instance string, table runtimeapi.ServersState) []seen {
+// showing are the transition's servers of one backend as a table shows them.
+func (r *run) showing(instance, backend string, table runtimeapi.ServersState) []seen {
 	var all []seen
 	for _, s := range r.servers {
+		if s.Backend != backend {
+			continue
+		}
 		if row, ok := table.Find(s.Backend, s.Name); ok || !s.Address.IsValid() { // listed, and yet to come: the drain of its row is ours
 			at := place{instance, s.FullName()}
 			all = append(all, seen{place: at, process: processOf(table.Info), admin: r.besidesUnasked(at, row.Admin), address: row.At()})

@@ -41,6 +41,7 @@ func sameMaster(a, b intent.Master) bool {
 // succeed looks, when another process answers than before, whether its master is another
 // one, too. A look that fails is made again at the next turn.
 func (c *Controller) succeed(ctx context.Context, i *runtimeapi.Instance, o observe.View) {
+	c.noteWorker(o)
 	c.mu.Lock()
 	known := c.masters[i.Name()].worker == processOf(o.Info)
 	c.mu.Unlock()
@@ -64,10 +65,13 @@ func (c *Controller) askMaster(ctx context.Context, i *runtimeapi.Instance, work
 		s.earlier = append(s.earlier, s.now)
 		s.earlier = s.earlier[max(0, len(s.earlier)-maxEarlier):]
 	}
-	if s.worker = worker; !sameMaster(s.now, now) {
+	changed := !sameMaster(s.now, now)
+	if s.worker = worker; changed {
 		s.now = now // and otherwise as it was: readings do not creep
 	}
-	c.masters[i.Name()] = s
+	if c.masters[i.Name()] = s; changed {
+		c.keepMasters(i.Name(), s)
+	}
 	return s.now, nil
 }
 
@@ -107,7 +111,7 @@ func (h hidden) String() string {
 }
 
 // hidden looks for a master before the one that answers now which has not ended, since
-// tier-agent first saw the instance or since the target was quiesced.
+// a tier-agent first saw the instance or since the target was quiesced.
 func (r *run) hidden(ctx context.Context) *hidden {
 	record, _ := r.intents.get(r.Target)
 	for _, i := range r.set.Instances() {

@@ -44,7 +44,7 @@ func (r *run) open(ctx context.Context, gen fence.Generation, ready map[string]b
 		}
 	}
 	crash.Point("readmit-gate")
-	if err := r.confirm(ctx, ready, confirm); err != nil {
+	if err := r.confirm(ctx, ready, confirm, opening); err != nil {
 		return r.back(ctx, closure, endCode(ctx, CodeNotConfirmed), err)
 	}
 	for name := range ready {

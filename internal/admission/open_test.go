@@ -166,7 +166,7 @@ func TestReadmitStaysQuiescedWhenHAProxyCannotBeRead(t *testing.T) {
 	r := l.readmit(t, llm)
 	assert.Equal(t, Refused, r.Outcome)
 	assert.Equal(t, CodeHAProxy, r.Code)
-	assert.Contains(t, r.Message, "llm stays quiesced: HAProxy cannot be read: haproxy hap1: ")
+	assert.Contains(t, r.Message, "llm stays quiesced: haproxy hap1: ")
 	assert.Equal(t, before, l.generation(t, llm))
 	assert.Empty(t, l.journal.with("probe", "set server"))
 	l.shut(t)

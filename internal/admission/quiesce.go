@@ -53,6 +53,7 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 	return c.do(context.WithoutCancel(ctx), VerbQuiesce, q.Target, q.Progress, q.check, func(ctx context.Context, r *run) Result {
 		r.By = q.Who
 		mine := tier.Closure{Reason: q.Reason, Who: q.Who, Since: time.Now().UTC().Truncate(time.Second)}
+		r.lookFirst(ctx)
 		pause, refused := r.shut(mine, q.Force)
 		if refused != nil {
 			return *refused
@@ -88,6 +89,8 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		switch {
 		case lost != nil:
 			return r.end(Incomplete, CodeNotDurable, "%s is closed here, but that is not written down, and a restart of tier-agent would forget it: %v", q.Target, also(lost, err))
+		case errors.Is(err, runtimeapi.ErrNoSuchServer):
+			return r.end(Incomplete, CodeHAProxy, "%s is closed here, and in HAProxy as far as it has its servers: %v%s%s", q.Target, err, lacking(err), files)
 		case err != nil:
 			return r.end(Incomplete, CodeHAProxy, "%s is closed here; HAProxy did not confirm, is tried again, and may send requests until its next check: %v%s", q.Target, err, files)
 		}
@@ -169,13 +172,14 @@ func (r *run) tooFew() (where string, left int) {
 	}
 	for _, o := range views {
 		takes := func(s string) bool { return o.Servers == nil || o.Servers[s].Takes() }
+		alone := func(s string) bool { return r.followsNobody(o, s, r.spec.Name) }
 		if !takes(r.Target.Server) || slices.Contains(r.Without, o.Instance) {
 			continue // it does not serve there, or nothing does
 		}
 		left = 0
 		for _, s := range all {
 			other, _ := r.o.Model.Server([]byte(s.FullName()))
-			if s.FullName() != r.Target.Server && other.Admit && takes(s.FullName()) && !lane.opening(s.FullName(), r.Target) {
+			if s.FullName() != r.Target.Server && other.Admit && takes(s.FullName()) && alone(s.FullName()) && !lane.opening(s.FullName(), r.Target) {
 				left++
 			}
 		}
@@ -187,6 +191,31 @@ func (r *run) tooFew() (where string, left int) {
 		}
 	}
 	return "", 0
+}
+
+// lookWithin bounds the look that the guard begins with: a HAProxy that hangs keeps no
+// server open for longer.
+const lookWithin = time.Second
+
+// lookFirst has the guard of a server count what HAProxy does now, and not a look ago.
+func (r *run) lookFirst(ctx context.Context) {
+	if r.Target.Server == "" || r.o.Watcher == nil || len(r.set.Instances()) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	r.o.Watcher.Look(ctx)
+	r.judge()
+}
+
+// followsNobody is false of a server whose agent-check runs and asks about another one: an
+// answer about that one would take this one down, too.
+func (c *Controller) followsNobody(o observe.View, server, tier string) bool {
+	if c.o.Polls == nil || !o.Servers[server].Agent.Enabled {
+		return true
+	}
+	asking := c.o.Polls.Asking(o, server, tier, time.Now())
+	return asking.Agent || asking.Unknown
 }
 
 // rollBack puts every server back to what was found and opens the gate again.

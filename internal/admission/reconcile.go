@@ -38,6 +38,7 @@ type IntentStatus struct {
 // and undone, if it was opening: the tier is closed either way, and Watcher's
 // looks bring HAProxy there.
 func (c *Controller) Restore() {
+	c.forgetProcesses()
 	c.restoreOverrides()
 	c.align(func(string) bool { return true })
 }

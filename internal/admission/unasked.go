@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"tier-agent/internal/durable"
@@ -21,10 +22,24 @@ type Unasked struct {
 	PID     int    `json:"pid"`     // HAProxy's
 	Started int64  `json:"started"` // in seconds since 1970; 0 where HAProxy does not say
 	// Drained: by its admin state; otherwise by its health.
-	Drained bool `json:"drained,omitempty"`
-	// Overruled: somebody has opened it again. It is theirs from then on.
-	Overruled bool `json:"overruled,omitempty"`
+	Drained bool         `json:"drained,omitempty"`
+	State   UnaskedState `json:"state"`
 }
+
+// UnaskedState is how far that has come. What is sent is written before, since its answer
+// may be lost.
+type UnaskedState string
+
+// The states.
+const (
+	UnaskedClosing UnaskedState = "closing" // the command is on its way
+	UnaskedClosed  UnaskedState = "closed"
+	UnaskedOpening UnaskedState = "opening" // likewise
+	// UnaskedOverruled: somebody has opened it again. It is theirs from then on.
+	UnaskedOverruled UnaskedState = "overruled"
+)
+
+var unaskedStates = []UnaskedState{UnaskedClosing, UnaskedClosed, UnaskedOpening, UnaskedOverruled}
 
 func (u Unasked) key() string { return unaskedKey(place{u.HAProxy, u.Server}) }
 
@@ -32,8 +47,11 @@ func (u Unasked) key() string { return unaskedKey(place{u.HAProxy, u.Server}) }
 func unaskedKey(at place) string { return at.instance + " " + at.server }
 
 func (u Unasked) check() error {
-	if u.HAProxy == "" || u.Server == "" {
+	switch {
+	case u.HAProxy == "" || u.Server == "":
 		return errors.New("a record names no haproxy or no server")
+	case !slices.Contains(unaskedStates, u.State):
+		return fmt.Errorf("server %q: state %.40q is none of %v", u.Server, u.State, unaskedStates)
 	}
 	return nil
 }
@@ -75,7 +93,7 @@ func (c *Controller) closeUnasked(ctx context.Context, i *runtimeapi.Instance, o
 				continue
 			}
 			if was, ours := c.wasUnasked(u.at, shown); ours {
-				u.again(ctx, was, a, shown)
+				u.again(ctx, spec, was, a, shown)
 			} else if wired && shown.Takes() && !a.Up && !a.Quiesced {
 				u.first(ctx, spec, c.o.Polls.Asking(o, u.at.server, spec.Name, now), shown)
 			}
@@ -95,72 +113,79 @@ type unaskedLook struct {
 // first closes a server that is not ready and gets requests, unless its agent-check asks:
 // that closes it by itself.
 func (u *unaskedLook) first(ctx context.Context, spec tier.Spec, asking observe.Asking, shown observe.Server) {
+	now := Unasked{HAProxy: u.at.instance, Server: u.at.server, PID: u.at.pid, Started: u.at.started, State: UnaskedClosing}
 	switch {
 	case asking.Agent, asking.Unknown && shown.Agent.Enabled:
 	case !shown.Health.Enabled:
-		u.health(ctx, false, true)
+		u.put(now)
+		u.close(ctx, spec, now)
 	case asking.Health:
-		// It would take the server down itself, after fall times inter, and brings it up.
-		u.health(ctx, false, false)
+		// It would take the server down itself, after fall times inter, and brings it up:
+		// there is nothing to remember.
+		u.close(ctx, spec, now)
 	case asking.Unknown:
 	default:
-		u.drain(ctx, spec.Name, true)
+		now.Drained = true
+		u.put(now)
+		u.close(ctx, spec, now)
 	}
 }
 
 // again looks after a server that was closed before.
-func (u *unaskedLook) again(ctx context.Context, was Unasked, a tier.Answer, shown observe.Server) {
+func (u *unaskedLook) again(ctx context.Context, spec tier.Spec, was Unasked, a tier.Answer, shown observe.Server) {
+	takes := shown.Takes()
 	switch {
-	case was.Drained && a.Quiesced, a.Up && shown.Takes():
+	case was.Drained && a.Quiesced, takes && (a.Up || was.State == UnaskedOpening):
 		u.forgetUnasked(u.at.place) // a quiesce has made the drain its own, or it is open
-	case a.Up && was.Drained:
-		u.drain(ctx, was.Server, false)
 	case a.Up:
-		u.health(ctx, true, false)
-	case !was.Overruled && shown.Takes():
-		was.Overruled = true
-		_ = u.o.Unasked.Put(was) // complained about by closeUnasked
+		was.State = UnaskedOpening
+		u.put(was)
+		u.open(ctx, spec, was)
+	case takes && was.State == UnaskedClosing:
+		u.close(ctx, spec, was)
+	case takes && was.State == UnaskedClosed:
+		was.State = UnaskedOverruled
+		u.put(was)
 		u.o.Log.Warn("a server that tier-agent had closed was opened by somebody else, and stays so", "haproxy", u.at.instance, "server", u.at.server)
+	case !takes && was.State != UnaskedOverruled:
+		was.State = UnaskedClosed
+		u.put(was)
 	}
 }
 
-func (u *unaskedLook) health(ctx context.Context, good, noted bool) {
-	change, err := u.instance.SetHealth(runtimeapi.ExpectPID(ctx, u.at.pid), u.spec.Backend, u.spec.Name, good)
-	u.ended(change, err, good, Unasked{}, noted)
+func (u *unaskedLook) put(r Unasked) { _ = u.o.Unasked.Put(r) } // closeUnasked complains
+
+func (u *unaskedLook) close(ctx context.Context, spec tier.Spec, r Unasked) {
+	if u.send(ctx, spec, r, runtimeapi.StateDrain, false) {
+		u.o.Log.Warn("a server was closed: it is not ready, got requests, and its checks do not say so", "haproxy", u.at.instance, "server", u.at.server, "drained", r.Drained)
+	}
 }
 
-func (u *unaskedLook) drain(ctx context.Context, tierName string, closing bool) {
+func (u *unaskedLook) open(ctx context.Context, spec tier.Spec, r Unasked) {
+	if u.send(ctx, spec, r, runtimeapi.StateReady, true) {
+		u.forgetUnasked(u.at.place)
+		u.o.Log.Info("a server that tier-agent had closed is open again: its evidence is ready", "haproxy", u.at.instance, "server", u.at.server)
+	}
+}
+
+// send reports whether HAProxy has confirmed it.
+func (u *unaskedLook) send(ctx context.Context, spec tier.Spec, r Unasked, state runtimeapi.State, good bool) bool {
 	// Not in the middle of a transition of that server: what it finds and changes is its own.
-	leave, ok := u.lane(tierName).try(tier.Target{Tier: tierName, Server: u.at.server})
+	leave, ok := u.lane(spec.Name).try(tier.Target{Tier: spec.Name, Server: u.at.server})
 	if !ok {
-		return
+		return false
 	}
 	defer leave()
-	want := runtimeapi.StateReady
-	if closing {
-		want = runtimeapi.StateDrain
-	}
-	change, err := u.instance.SetState(runtimeapi.ExpectPID(ctx, u.at.pid), u.spec.Backend, u.spec.Name, want)
-	u.ended(change, err, !closing, Unasked{Drained: true}, closing)
-}
-
-func (u *unaskedLook) ended(change runtimeapi.Change, err error, opened bool, how Unasked, noted bool) {
-	u.complain("unasked "+unaskedKey(u.at.place), err, "a server that nothing asks about could not be closed or opened", "haproxy", u.at.instance, "server", u.at.server)
-	if err != nil {
-		return
-	}
-	attrs := []any{"haproxy", u.at.instance, "server", u.at.server, "pid", change.Info.PID}
-	if opened {
-		u.forgetUnasked(u.at.place)
-		u.o.Log.Info("a server that tier-agent had closed is open again: its evidence is ready", attrs...)
+	ctx = runtimeapi.ExpectPID(ctx, u.at.pid)
+	var err error
+	if r.Drained {
+		_, err = u.instance.SetState(ctx, u.spec.Backend, u.spec.Name, state)
 	} else {
-		if noted {
-			how.HAProxy, how.Server, how.PID, how.Started = u.at.instance, u.at.server, u.at.pid, u.at.started
-			_ = u.o.Unasked.Put(how) // complained about by closeUnasked
-		}
-		u.o.Log.Warn("a server was closed: it is not ready, got requests, and its checks do not say so", append(attrs, "drained", how.Drained)...)
+		_, err = u.instance.SetHealth(ctx, u.spec.Backend, u.spec.Name, good)
 	}
+	u.complain("unasked "+unaskedKey(u.at.place), err, "a server that nothing asks about could not be closed or opened", "haproxy", u.at.instance, "server", u.at.server)
 	u.o.Watcher.Wake()
+	return err == nil
 }
 
 // wasUnasked is the record of a server that was closed so. A reload forgets HAProxy's
@@ -171,7 +196,7 @@ func (c *Controller) wasUnasked(at seen, shown observe.Server) (Unasked, bool) {
 		return u, false
 	}
 	same := at.process == process{u.PID, u.Started}
-	if same || u.Drained && !u.Overruled && shown.Admin&runtimeapi.ForcedDrain != 0 {
+	if same || u.Drained && u.State != UnaskedOverruled && shown.Admin&runtimeapi.ForcedDrain != 0 {
 		return u, true
 	}
 	c.forgetUnasked(at.place)
@@ -183,7 +208,7 @@ func (c *Controller) forgetUnasked(at place) { _ = c.o.Unasked.Drop(unaskedKey(a
 // besidesUnasked is an admin state without the drain of a server that nothing asks about:
 // that is ours, and no hold.
 func (c *Controller) besidesUnasked(at place, admin runtimeapi.AdminState) runtimeapi.AdminState {
-	if u, known := c.o.Unasked.Get(unaskedKey(at)); known && u.Drained && !u.Overruled {
+	if u, known := c.o.Unasked.Get(unaskedKey(at)); known && u.Drained && u.State != UnaskedOverruled {
 		return admin &^ runtimeapi.ForcedDrain
 	}
 	return admin
@@ -199,7 +224,7 @@ func (c *Controller) Unasked(o observe.View) []string {
 		}
 		said := u.Server
 		switch {
-		case u.Overruled:
+		case u.State == UnaskedOverruled:
 			said += " (somebody has opened it since)"
 		case u.Drained && shown.Admin&runtimeapi.ForcedDrain != 0:
 			said += " (drained)"

@@ -72,7 +72,9 @@ func (ro *ReadOnly) route(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /readyz/{backend}/{server}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("backend") + "/" + r.PathValue("server")
-		ro.Polls.Note(observe.HealthCheck, []byte(name), time.Now())
+		if byHAProxy(r) {
+			ro.Polls.Note(observe.HealthCheck, []byte(name), time.Now())
+		}
 		ro.ready(w, name, ro.Model.Server, "unknown_server")
 	})
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {

@@ -2,15 +2,20 @@ package httpapi
 
 import (
 	"net/http"
+	"strings"
 
 	"tier-agent/internal/observe"
 	"tier-agent/internal/tier"
 )
 
 // byHAProxy reports whether a health check of HAProxy asks: those send no User-Agent,
-// which everything else does (measured on 2.6, 3.0 and 3.2). HAProxy is told what the
+// which everything else does (measured on 2.6, 3.0 and 3.2), or the one that somebody has
+// given them, as long as it names HAProxy. HAProxy is told what the
 // evidence says and never that its own servers are down: they would stay so for that.
-func byHAProxy(r *http.Request) bool { return r.UserAgent() == "" }
+func byHAProxy(r *http.Request) bool {
+	agent := strings.ToLower(r.UserAgent())
+	return agent == "" || strings.Contains(agent, "haproxy")
+}
 
 // tier is a tier's answer, held against what HAProxy does: it is not ready while HAProxy
 // has its servers down. That is for people and orchestrators.

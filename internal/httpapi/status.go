@@ -48,6 +48,9 @@ func (ro *ReadOnly) Status() Status {
 		if !asked.IsZero() {
 			st.Gate.AskedMS = milliseconds(now.Sub(asked))
 		}
+		if at := ro.Polls.Strange(); !at.IsZero() {
+			st.Gate.StrangeMS = milliseconds(now.Sub(at))
+		}
 	}
 	for _, t := range ro.Model.Status() {
 		t = inHAProxy(t, observed)
@@ -187,10 +190,11 @@ func (ro *ReadOnly) inEach(observed []observe.View, now time.Time, server, tier 
 		if all == nil {
 			all = map[string]ShownStatus{}
 		}
+		asking := ro.Polls.Asking(o, server, tier, now)
 		all[o.Instance] = ShownStatus{
 			Takes: s.Takes(), State: s.String(), Weight: s.Weight,
 			AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
-			Asks:  ro.Polls.Asking(o, server, tier, now).Any(),
+			Asks: asking.Any(), Follows: s.Agent.Enabled && !asking.Agent && !asking.Unknown,
 			Gated: ro.Polls.Asks(o, observe.Gate, tier, now), Heard: o.Down[server],
 		}
 	}

@@ -44,6 +44,8 @@ type Status struct {
 type GateStatus struct {
 	Connections int    `json:"connections"`
 	AskedMS     *int64 `json:"asked_ms,omitempty"` // since the last question; absent where there was none
+	// StrangeMS is since it was last asked about a tier that is not configured.
+	StrangeMS *int64 `json:"strange_ms,omitempty"`
 }
 
 // IntentStatus is one durable record of what is to stay quiesced.
@@ -136,6 +138,9 @@ type ShownStatus struct {
 	HealthCheck string `json:"health_check"`
 	Asks        bool   `json:"asks"`  // its checks ask tier-agent, by the server's name or the tier's
 	Gated       bool   `json:"gated"` // the gate has been asked about the tier since that HAProxy started
+	// Follows: its agent-check runs, and does not ask about it: what another server is told
+	// takes it down, too.
+	Follows bool `json:"follows,omitempty"`
 	// Heard is what its checks were answered last, where it is down and should be up.
 	Heard string `json:"heard,omitempty"`
 }

@@ -19,6 +19,8 @@ type Polls struct {
 	// be told, so that none counts as asking.
 	Several bool
 
+	strange atomic.Int64 // when the gate was last asked about a tier that there is not, in ns since 1970; 0 for never
+
 	mu    sync.Mutex // held while names, which is replaced whole, is changed
 	names atomic.Pointer[map[string]*polled]
 }
@@ -58,6 +60,17 @@ func (p *Polls) Note(k Kind, name []byte, now time.Time) {
 			of.before[k].Store(of.newest[k].Swap(now.UnixNano()))
 		}
 	}
+}
+
+// NoteStrange notes that the gate is asked about a tier that there is not.
+func (p *Polls) NoteStrange(now time.Time) { p.strange.Store(now.UnixNano()) }
+
+// Strange is when that was last so; zero for never. May be called on nil.
+func (p *Polls) Strange() time.Time {
+	if p == nil || p.strange.Load() == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, p.strange.Load())
 }
 
 func (p *Polls) of(name string) *polled {

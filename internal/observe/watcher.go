@@ -22,8 +22,6 @@ type View struct {
 	Err     error
 	Info    runtimeapi.Info
 	Servers map[string]Server // every "backend/server" there
-	// Replaced: this process took over from another one that was seen before it.
-	Replaced bool
 	// InFlight is what it still has of the servers that Options.Quiesced names, by
 	// "backend/server". One that is not in it could not be counted, or not yet.
 	InFlight map[string]InFlight
@@ -236,7 +234,7 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 		return last
 	}
 	now := View{
-		Instance: last.Instance, Err: err, Replaced: last.Replaced,
+		Instance: last.Instance, Err: err,
 		OldWorkers: one.instance.HasMaster(), KeepsFile: one.file != nil,
 	}
 	if err == nil {
@@ -245,7 +243,6 @@ func (w *Watcher) look(ctx context.Context, one *watched) View {
 		for _, s := range dump.Servers {
 			now.Servers[s.Name()] = ServerOf(s, spare[s.Name()])
 		}
-		now.Replaced = last.Replaced || replaced(last, dump.Info)
 		if !replaced(last, dump.Info) {
 			now.InFlight, now.Down, now.Returning = last.InFlight, last.Down, last.Returning
 		} else {
