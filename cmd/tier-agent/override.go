@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -127,6 +128,8 @@ func (a *app) nobodyServes(ctx context.Context) error {
 		return fmt.Errorf("tier-agent answers at %s: give tier-agent override TIER instead, or stop it first", a.socket)
 	case errors.Is(err, context.DeadlineExceeded):
 		a.sayDirect("a tier-agent at " + a.socket + " does not answer: kill it, or it may close these servers when it goes on")
+	case errors.Is(err, fs.ErrPermission):
+		a.sayDirect("you may not open " + a.socket + ", so that a tier-agent may serve there: if it does, stop it, and give its own override as its user")
 	}
 	return nil
 }

@@ -29,19 +29,28 @@ func (w *Watcher) count(ctx context.Context, one *watched) {
 	inFlight, why := map[string]InFlight{}, map[string]string{}
 	bounded, cancel := context.WithTimeout(ctx, countWithin)
 	defer cancel()
-	workers, err := one.load(bounded)
-	now := slices.IndexFunc(workers, func(w Worker) bool { return w.PID == seen.Info.PID })
-	if err == nil && now >= 0 { // else it is not to be read, or a process that the look has not seen
-		on := inFlightOn(workers)
-		for _, server := range quiesced {
-			if n, known := on[server]; known {
-				inFlight[server] = n
-			}
+	// What the running one says does not wait for the others: an old one may be silent.
+	if len(down) > 0 {
+		running := one.running(bounded)
+		if running.PID != seen.Info.PID { // it cannot be read, or the look has not seen it
+			running, why = Worker{}, seen.Down
 		}
 		for _, name := range down {
 			backend, server, _ := strings.Cut(name, "/")
-			if row, known := workers[now].Backends[backend].Find(server); known && !row.Up() {
+			if row, known := running.Backends[backend].Find(server); known && !row.Up() {
 				why[name] = heard(row)
+			}
+		}
+	}
+	if len(quiesced) > 0 {
+		workers, err := one.load(bounded)
+		here := slices.ContainsFunc(workers, func(w Worker) bool { return w.PID == seen.Info.PID })
+		if err == nil && here { // else it is not to be read, or a process that the look has not seen
+			on := inFlightOn(workers)
+			for _, server := range quiesced {
+				if n, known := on[server]; known {
+					inFlight[server] = n
+				}
 			}
 		}
 	}
@@ -86,6 +95,19 @@ func heard(row runtimeapi.ServerLoad) string {
 		return row.Status
 	}
 	return row.Status + "; " + strings.Join(parts, "; ")
+}
+
+// running is what the worker carries that answers; the zero value where it cannot be read.
+func (one *watched) running(ctx context.Context) (w Worker) {
+	only := runtimeapi.NewSet(one.instance) // as in read
+	r := runtimeapi.Each(ctx, only, func(ctx context.Context, i *runtimeapi.Instance) ([]runtimeapi.BackendLoad, error) {
+		return i.Loads(ctx)
+	})[0]
+	w.Backends = map[string]runtimeapi.BackendLoad{}
+	for _, load := range r.Value {
+		w.PID, w.Backends[load.Backend] = load.Info.PID, load
+	}
+	return w
 }
 
 func (one *watched) load(ctx context.Context) ([]Worker, error) {

@@ -23,6 +23,10 @@ const (
 // ErrClosed: HAProxy has a server in drain or maintenance.
 var ErrClosed = errors.New("closed by an administrator's command: quiesced by tier-agent, or held by somebody")
 
+// ErrOverruled: the checks of a server are disabled, and it is up. What was there before that
+// cannot be given back.
+var ErrOverruled = errors.New("is up with its checks disabled: another override --direct runs, or was killed")
+
 // Direct makes HAProxies send requests to servers although their checks, which ask a
 // tier-agent that is gone, say down. It needs nothing but the Runtime API, and lasts no
 // longer than its Run.
@@ -120,6 +124,9 @@ func (h *haproxy) find(ctx context.Context, servers []string) error {
 		case !row.Admin.Open():
 			problems = append(problems, fmt.Errorf("%s on haproxy %s is %s, %w; if it is to serve all the same, say there: set server %s state ready", name, h.Name(), row.Admin, ErrClosed, name))
 		}
+		if known && row.HasCheck() && row.Overruled() {
+			problems = append(problems, fmt.Errorf("%s on haproxy %s %w; if it is none, say there: enable health %s; enable agent %s", name, h.Name(), ErrOverruled, name, name))
+		}
 		h.places = append(h.places, &place{found: row})
 	}
 	return errors.Join(problems...)
@@ -156,6 +163,9 @@ func (h *haproxy) keepOpen(ctx context.Context, p *place, all runtimeapi.Servers
 	if !known {
 		return fmt.Sprintf("haproxy %s has no server %s any more", h.Name(), name)
 	}
+	if !shown.Admin.Open() {
+		return fmt.Sprintf("%s on haproxy %s is %s meanwhile, and stays so", name, h.Name(), shown.Admin)
+	}
 	if !shown.Overruled() || !p.opened {
 		if err := h.Overrule(ctx, shown); err != nil {
 			return err.Error()
@@ -163,10 +173,7 @@ func (h *haproxy) keepOpen(ctx context.Context, p *place, all runtimeapi.Servers
 		h.say(fmt.Sprintf("%s on haproxy %s: %s, now open", name, h.Name(), was(shown)))
 		p.opened = true
 	}
-	switch {
-	case !shown.Admin.Open():
-		return fmt.Sprintf("%s on haproxy %s is %s meanwhile, and stays so", name, h.Name(), shown.Admin)
-	case shown.Weight == 0:
+	if shown.Weight == 0 {
 		return fmt.Sprintf("%s on haproxy %s has weight 0 and gets no requests; say there: set server %s weight 100%%", name, h.Name(), name)
 	}
 	return ""
@@ -192,11 +199,14 @@ func (h *haproxy) giveBack(ctx context.Context) error {
 		var left []*place
 		var failed error
 		for _, p := range h.places {
-			if err := h.reinstate(ctx, p); err != nil {
+			switch gone, err := h.reinstate(ctx, p); {
+			case err != nil:
 				left, failed = append(left, p), errors.Join(failed, err)
-				continue
+			case gone:
+				h.say(fmt.Sprintf("haproxy %s has no server %s any more", h.Name(), p.found.Name()))
+			default:
+				h.say(fmt.Sprintf("%s on haproxy %s is its checks' again, %s", p.found.Name(), h.Name(), was(p.found)))
 			}
-			h.say(fmt.Sprintf("%s on haproxy %s is its checks' again, %s", p.found.Name(), h.Name(), was(p.found)))
 		}
 		if h.places = left; len(left) == 0 {
 			return nil
@@ -210,25 +220,26 @@ func (h *haproxy) giveBack(ctx context.Context) error {
 }
 
 // reinstate reads back that the checks run again which did; what they make of the server
-// is then theirs. A server that a reload has taken away has nothing to give back.
-func (h *haproxy) reinstate(ctx context.Context, p *place) error {
+// is then theirs. A server that a reload has taken away is gone, and there is nothing to give
+// back.
+func (h *haproxy) reinstate(ctx context.Context, p *place) (gone bool, err error) {
 	all, err := h.Servers(ctx, "")
 	if err != nil {
-		return err
+		return false, err
 	}
 	if _, known := all.Find(p.found.Backend, p.found.Server); !known {
-		return nil
+		return true, nil
 	}
 	if err := h.Reinstate(ctx, p.found); err != nil {
-		return err
+		return false, err
 	}
 	if all, err = h.Servers(ctx, p.found.Backend); err != nil {
-		return err
+		return false, err
 	}
 	if now, _ := all.Find(p.found.Backend, p.found.Server); now.Health() != p.found.Health() || now.Agent() != p.found.Agent() {
-		return fmt.Errorf("haproxy %s: %w: the checks of %s", h.Name(), runtimeapi.ErrNotApplied, p.found.Name())
+		return false, fmt.Errorf("haproxy %s: %w: the checks of %s", h.Name(), runtimeapi.ErrNotApplied, p.found.Name())
 	}
-	return nil
+	return false, nil
 }
 
 // undo are the commands that give the servers back.
