@@ -21,6 +21,9 @@ func liveRemarks(ctx context.Context, cfg *config.Config) (remarks config.Proble
 		for _, s := range state.Servers {
 			one.servers[s.Name()] = true
 		}
+		if err == nil {
+			one.level, err = i.Level(ctx)
+		}
 		if i.HasMaster() {
 			_, one.master = i.Workers(ctx)
 		}
@@ -33,6 +36,9 @@ func liveRemarks(ctx context.Context, cfg *config.Config) (remarks config.Proble
 		if seen.Err != nil {
 			remarks = append(remarks, cfg.Remark(at+"runtime", seen.Err.Error(), `see that the path is that of "stats socket ... level admin", and that this user may open it`))
 			continue
+		}
+		if seen.Value.level != "admin" {
+			remarks = append(remarks, cfg.Remark(at+"runtime", fmt.Sprintf("the socket of haproxy %s has level %.20q, which may change nothing", seen.Instance, seen.Value.level), `give it "stats socket ... level admin"`))
 		}
 		absent := missing(cfg, seen.Value.servers)
 		for k, text := range named(absent, seen.Value.servers) {
@@ -49,6 +55,7 @@ func liveRemarks(ctx context.Context, cfg *config.Config) (remarks config.Proble
 type live struct {
 	servers map[string]bool // every "backend/server"
 	master  error
+	level   string // what the socket may do
 }
 
 // absentee is what the configuration names at path, and a HAProxy does not have: a

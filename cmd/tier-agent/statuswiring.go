@@ -23,6 +23,9 @@ func printWiring(out io.Writer, t httpapi.TierStatus, named []httpapi.ServerStat
 	} else {
 		fmt.Fprintf(out, "%s in HAProxy: it does not ask tier-agent; only quiesce and readmit change what it sends there\n", t.Name)
 	}
+	for _, name := range t.Unlisted {
+		fmt.Fprintf(out, "  %s gets requests, and no tier lists it\n", name)
+	}
 	for _, s := range named {
 		for _, instance := range slices.Sorted(maps.Keys(s.Shown)) {
 			if said := unlike(t, s, s.Shown[instance], wired); said != "" {

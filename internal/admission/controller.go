@@ -171,6 +171,8 @@ type run struct {
 	visited map[string]process              // the process that each HAProxy had when it was last read or changed
 	maint   map[place]bool                  // where an opening has ended somebody's maintenance
 	held    map[place]runtimeapi.AdminState // what a readmit leaves as somebody else has it
+	// waiting are the servers that a readmit leaves drained until their evidence is ready.
+	waiting map[place]bool
 	// tracking are the backends of each HAProxy that have servers which track the drained ones.
 	tracking map[string][]string
 }

@@ -118,7 +118,7 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 	if reloaded := r.unseen(last.loads, pids); reloaded != "" && !d.IgnoreOldWorkers {
 		return r.refuse(CodeReloaded, "haproxy %s was reloaded: its old worker may still run streams of %s, and without its master's socket (master in the configuration) that cannot be seen; look there, or say --ignore-old-workers", reloaded, d.Target)
 	}
-	return r.end(Done, CodeOK, "%s is drained: no stream and no queued request in %d reads of %s%s%s%s", d.Target, zeroReads, plural(len(last.loads), "HAProxy", "HAProxies"), r.absent(), r.blind(), r.waysIn())
+	return r.end(Done, CodeOK, "%s is drained: no stream and no queued request in %d reads of %s%s%s%s%s", d.Target, zeroReads, plural(len(last.loads), "HAProxy", "HAProxies"), r.absent(), last.queued(), r.blind()+r.unlisted(), r.waysIn())
 }
 
 // hopeless ends a drain that HAProxy cannot be read for: at once where that does not pass
@@ -227,6 +227,19 @@ func (r *run) blind() string {
 		return ""
 	}
 	return "; old workers of " + strings.Join(names, ", ") + " cannot be seen without the master's socket"
+}
+
+// queued says, in a message, what waits in the backends' own queues: a drain waits for none
+// of it.
+func (d reading) queued() string {
+	n := 0
+	for _, l := range d.loads {
+		n += l.BackendQueue
+	}
+	if n == 0 {
+		return ""
+	}
+	return "; " + plural(n, "request waits", "requests wait") + " in the queue of the backend, for whichever server takes requests next"
 }
 
 // wanted says for what a drain waits that has read this.

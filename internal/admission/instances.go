@@ -266,6 +266,8 @@ func (r *run) opening(take bool, ready map[string]bool) change {
 			return 0, nil
 		case r.held[at.place]&forced == at.admin&forced:
 			return 0, nil // as it was when holds looked
+		case r.waiting[at.place] && at.admin&forced == runtimeapi.ForcedDrain:
+			return 0, nil
 		case !take && !ready[at.server] && at.admin.StartsClosed() && r.newcomer(at, r.named(at.server)):
 			return 0, nil
 		case !take && ours.held(at) && !r.newcomer(at, r.named(at.server)):

@@ -127,6 +127,14 @@ func (in *intents) note(target tier.Target, places ...seen) (fresh []place) {
 	return fresh
 }
 
+// noted reports whether a record says what was found at a place.
+func (in *intents) noted(at place) bool {
+	return slices.ContainsFunc(in.store.All(), func(r intent.Record) bool {
+		_, found := r.Found[at.instance][at.server]
+		return found && !r.Gone
+	})
+}
+
 // correct replaces what was found a moment ago: somebody came between that read
 // and the closing, so that this is what the closing really found. Not so where
 // another intent of ours covers the place: then it was that one's closing.

@@ -37,6 +37,7 @@ func (r *run) open(ctx context.Context, gen fence.Generation, ready map[string]b
 	if err := r.o.Model.Open(r.Target, gen); err != nil {
 		return r.back(ctx, closure, CodeMoved, err)
 	}
+	r.noteWaiting()
 	for _, e := range r.Evidence {
 		now, err := r.o.Model.Generation(tier.Target{Tier: r.Target.Tier, Server: e.Server})
 		if err != nil || ready[e.Server] && now.String() != e.Generation {

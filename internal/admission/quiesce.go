@@ -99,9 +99,9 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		case !first:
 			return r.end(Done, CodeOK, "%s was quiesced already, by %s for %q%s%s", q.Target, closure.Who, closure.Reason, files, r.waysIn())
 		case r.spec.AgentWords:
-			return r.end(Done, CodeOK, "%s is quiesced; HAProxy hears of it at its next agent-check, which nothing here can confirm", q.Target)
+			return r.end(Done, CodeOK, "%s is quiesced; HAProxy hears of it at its next agent-check, which nothing here can confirm%s", q.Target, r.waysIn())
 		}
-		return r.end(Done, CodeOK, "%s is quiesced and drained in HAProxy%s%s%s", q.Target, r.absent(), files, r.waysIn())
+		return r.end(Done, CodeOK, "%s is quiesced and drained in HAProxy%s%s%s%s", q.Target, r.absent(), files, r.unlisted(), r.waysIn())
 	})
 }
 

@@ -85,6 +85,7 @@ func (c *Controller) Readmit(ctx context.Context, q ReadmitRequest) Result {
 				return *refused
 			}
 		}
+		r.waiting = r.unguarded(ready)
 		found := r.intents.found(q.Target)
 		serial, refused := r.beginOpening()
 		if refused != nil {
@@ -94,7 +95,7 @@ func (c *Controller) Readmit(ctx context.Context, q ReadmitRequest) Result {
 			return *failed
 		}
 		opened := r.HAProxy
-		note := r.absent() + r.leftHeld() + r.kept(ctx)
+		note := r.absent() + r.leftHeld() + r.leftWaiting() + r.kept(ctx)
 		r.leave(found, opened)
 		switch {
 		case r.spec.AgentWords:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"tier-agent/internal/durable"
@@ -135,7 +136,7 @@ func (u *unaskedLook) first(ctx context.Context, spec tier.Spec, asking observe.
 func (u *unaskedLook) again(ctx context.Context, spec tier.Spec, was Unasked, a tier.Answer, shown observe.Server) {
 	takes := shown.Takes()
 	switch {
-	case was.Drained && a.Quiesced, takes && (a.Up || was.State == UnaskedOpening):
+	case was.Drained && a.Quiesced && u.intents.noted(u.at.place), takes && (a.Up || was.State == UnaskedOpening):
 		u.forgetUnasked(u.at.place) // a quiesce has made the drain its own, or it is open
 	case a.Up:
 		was.State = UnaskedOpening
@@ -232,4 +233,53 @@ func (c *Controller) Unasked(o observe.View) []string {
 		all = append(all, said)
 	}
 	return all
+}
+
+// unguarded are the places of a readmit's servers that are not among the ready ones, and
+// that HAProxy would not ask about: nothing would keep those out.
+func (r *run) unguarded(ready map[string]bool) map[place]bool {
+	all := map[place]bool{}
+	if r.o.Polls == nil || r.o.Watcher == nil {
+		return all
+	}
+	for _, o := range r.o.Watcher.Views() {
+		for _, s := range r.servers {
+			name := s.FullName()
+			asking := r.o.Polls.Asking(o, name, r.spec.Name, time.Now())
+			_, there := o.Servers[name]
+			if _, held := r.held[place{o.Instance, name}]; there && !held && !ready[name] && !asking.Any() {
+				all[place{o.Instance, name}] = true
+			}
+		}
+	}
+	return all
+}
+
+// noteWaiting makes the drain of a quiesce one of an unasked server, once the tier is open:
+// before, a look would take it for the quiesce's.
+func (r *run) noteWaiting() {
+	if len(r.waiting) == 0 {
+		return
+	}
+	for _, o := range r.o.Watcher.Views() {
+		for at := range r.waiting {
+			if at.instance == o.Instance {
+				p := processOf(o.Info)
+				_ = r.o.Unasked.Put(Unasked{HAProxy: at.instance, Server: at.server, PID: p.pid, Started: p.started, Drained: true, State: UnaskedClosed}) // closeUnasked complains
+			}
+		}
+	}
+}
+
+// leftWaiting says, in a message, what was left drained.
+func (r *run) leftWaiting() string {
+	if len(r.waiting) == 0 {
+		return ""
+	}
+	var all []string
+	for at := range r.waiting {
+		all = append(all, at.server+" on haproxy "+at.instance)
+	}
+	slices.Sort(all)
+	return "; left drained until ready, since HAProxy's checks do not ask about them: " + strings.Join(all, ", ")
 }

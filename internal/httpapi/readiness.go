@@ -26,6 +26,7 @@ type Intents interface {
 	Intents() []admission.IntentStatus
 	Holds(observe.View) []admission.Hold
 	Unasked(observe.View) []string
+	Unlisted(tier string) []string
 	Ways(...tier.Target) map[tier.Target][]admission.WayIn
 }
 

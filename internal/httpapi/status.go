@@ -86,6 +86,9 @@ func (ro *ReadOnly) Status() Status {
 				ts.Servers[len(ts.Servers)-1].Address = at.String()
 			}
 		}
+		if ro.Intents != nil {
+			ts.Unlisted = ro.Intents.Unlisted(t.Name)
+		}
 		st.Tiers = append(st.Tiers, ts)
 	}
 	if ro.Intents != nil {

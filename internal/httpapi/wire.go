@@ -84,6 +84,9 @@ type TierStatus struct {
 	// GateAskedMS is the time since the gate was last asked about the tier; absent where
 	// it never was.
 	GateAskedMS *int64 `json:"gate_asked_ms,omitempty"`
+	// Unlisted are servers that take requests in a backend of the tier and that no tier
+	// lists, ten at most.
+	Unlisted []string `json:"unlisted,omitempty"`
 	// WaysIn are the ways on which the engines of a quiesced tier still get new requests.
 	WaysIn []admission.WayIn `json:"ways_in,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 )
 
@@ -71,6 +72,15 @@ func (i *Instance) HasMaster() bool { return i.options.Master != Socket{} }
 func (i *Instance) Info(ctx context.Context) (Info, error) {
 	answer, err := i.exchange(ctx, reading)
 	return answer.info, i.wrap(err)
+}
+
+// Level is what this socket may do: "user", "operator" or "admin".
+func (i *Instance) Level(ctx context.Context) (string, error) {
+	answer, err := i.exchange(ctx, reading, "show cli level")
+	if err != nil {
+		return "", i.wrap(err)
+	}
+	return strings.TrimSpace(answer.texts[0]), nil
 }
 
 type pidKey struct{}

@@ -71,10 +71,17 @@ func (s State) With(draining, held bool) State {
 	return s
 }
 
+// busy is an engine that has too much to do for an exercise, and serves: as little to judge
+// as no answer in time.
+const busy = "exercise_http_429"
+
 // judged reports whether a failed probe brought an answer that could be judged, or what
 // says as much: where an exercise has proved an engine, a port that nobody listens on is
 // the end of the process that it was proved of.
 func (s *server) judged(reason string) bool {
+	if reason == busy {
+		return false
+	}
 	_, class, transport := strings.Cut(reason, "_transport_")
 	return reason != probe.Timeout && !transport || s.exercise != "" && class == "refused"
 }
