@@ -45,12 +45,12 @@ unit: gotest ## every package, under the race detector
 	scripts/need.sh gcc
 	$(TEST_ENV) bin/gotest run unit -- -race -timeout 20m $$(go list ./... | grep -v /test/integration)
 
-# Three at once, one for each version: what they do most is wait, and with go's default,
-# the number of cores, two versions run and the third comes after them.
+# The versions at once, and at the end nine tests that do little but wait: with go's default,
+# the number of cores, two versions would run and the third come after them.
 integration: gotest build haproxies ## real HAProxy, real sockets, each version
 	scripts/need.sh gcc
 	@rm -f bin/ran-on
-	$(TEST_ENV) bin/gotest run integration -- -race -count=1 -parallel 3 -timeout 30m ./test/integration/...
+	$(TEST_ENV) bin/gotest run integration -- -race -count=1 -parallel 9 -timeout 30m ./test/integration/...
 	@echo "integration tests ran on HAProxy: $$(sort -uV bin/ran-on | paste -sd, | sed 's/,/, /g')"
 
 soak: build haproxies ## the fault tests at full length, and their table

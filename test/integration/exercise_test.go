@@ -38,6 +38,7 @@ tiers:
 // identity_passed; with the exercises taken out of the readmit's probe, HAProxy was
 // opened and closed again.
 func TestAnEngineThatIsHealthyBeforeItIsLoaded(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := bareWorld(t, haproxy, exercisedHeavy)
 		heavy := w.startEngine("heavy-engine", lab.HeavyModel, w.Ports.Heavy, "--load-time", "1h", "--early", "healthy")

@@ -27,6 +27,7 @@ tiers:
 //
 // Negative control: with fall 1 for a default, requests were refused at each late one.
 func TestALateProbeNowAndThenClosesNothing(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{agentYAML: lateProbes, gate: true})
 		tr := w.traffic("heavy")

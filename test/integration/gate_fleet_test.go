@@ -97,6 +97,7 @@ func (f *fault) known(server, status string) {
 // Control: with gate.Retire taken out of daemon.go 3.2 lost a request in one of two
 // runs of five rounds; 2.6 and 3.0 come round to the other one by themselves.
 func TestGate_AnAgentThatStopsIsTakenOutFirst(t *testing.T) {
+	mostlyWaits(t)
 	withSecond(t, "one of two tier-agents stops", func(f *fault, other *second) {
 		for range times(5) {
 			f.settle(f.fastTraffic, 50)

@@ -50,6 +50,7 @@ var closedThere = []struct {
 // Control: with takes in tooFew answered by Admit alone, the quiesce of the last server
 // that serves was done, and every request after it was a 503.
 func TestTheGuardCountsWhatHAProxyHasOpen(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{agentYAML: guarded, bare: true, config: func(_ lab.Options, text string) string { return text + "\n" }})
 		serveEngineAt(t, fmt.Sprintf("127.0.0.2:%d", w.Ports.Heavy), lab.HeavyModel)

@@ -43,6 +43,7 @@ const voided = `tier_agent_probes_total{outcome="discarded_invalidated",tier="he
 // generation stayed; with the look at the generation taken out of complete and
 // s.turn() out of restarted, nothing was discarded.
 func TestAnInstanceThatRestartsWhileAProbeIsInFlight(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := bareWorld(t, haproxy, instances)
 		one := w.startEngine("one", lab.HeavyModel, w.Ports.Heavy, "--drain-time", "1m")

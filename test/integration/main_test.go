@@ -63,6 +63,13 @@ func onEach(t *testing.T, test func(t *testing.T, haproxy string)) {
 	}
 }
 
+// mostlyWaits lets a test run beside others of the kind, after those that keep the machine
+// busy: what takes it long is HAProxy's timers.
+func mostlyWaits(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+}
+
 // haproxy gives the binary of a version. Where it is missing the test is
 // skipped; in CI that is a failure.
 func haproxy(t *testing.T, version string) string {

@@ -143,6 +143,7 @@ func TestOverride_OpensOnHealthAlone(t *testing.T) {
 //
 // Control: with restoreOverrides taken out, nothing was served after the start.
 func TestOverride_OutlivesAKillAndEndsByItself(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{gate: true})
 		f := &fault{world: w, heavyTraffic: w.traffic("heavy"), fastTraffic: &traffic{cancel: func() {}}}
@@ -208,6 +209,7 @@ func (w *world) row(name string) string {
 // when the terminal was gone; without the look at the admin state it was not refused, and
 // without health down in Reinstating the servers stayed open at the end.
 func TestOverride_DirectlyWhereTierAgentIsDead(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorld(t, haproxy, "")
 		w.checked()

@@ -19,6 +19,7 @@ import (
 //
 // Control: with StartRamp taken out of open.go the weight was whole at once.
 func TestRampOfAReadmit(t *testing.T) {
+	mostlyWaits(t)
 	yaml := lab.Head + `probe: {interval: 500ms, timeout: 2s, max_age: 5s}
 tiers:
   - {name: heavy, ramp: 8s, servers: [{server: heavy/h1, url: 'http://127.0.0.1:{{.Ports.Heavy}}'}], identity: {id: big-70b}}

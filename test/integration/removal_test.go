@@ -37,6 +37,7 @@ func without(text string) string {
 // Controls: with tier-agent ended before the reload, heavy was not drained after it; with
 // the checks left as they are, it did not open in the end.
 func TestTierAgentIsTakenOutOfHAProxy(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{gate: true, config: func(_ lab.Options, text string) string {
 			return "# another\n" + text

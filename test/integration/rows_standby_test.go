@@ -19,6 +19,7 @@ import (
 // for what is not ready too, 32 to 79 reached the wrong model; without standbys it stayed
 // closed after that.
 func TestRows_AStandbyThatWasOpened(t *testing.T) {
+	mostlyWaits(t)
 	twice(t, "rows: a standby", `server h2 %s disabled agent-send "heavy/h2\n"`, func(f *fault, h2 *engine.Engine, _ string) {
 		f.verb(0, "quiesce", "heavy", "--server", "heavy/h2", "--reason", "standby")
 		assert.Equal(f.t, "held", f.verb(1, "readmit", "heavy", "--server", "heavy/h2", "--wait", "5s").Code)

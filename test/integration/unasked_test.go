@@ -50,6 +50,7 @@ func (w *world) answers(want string) {
 //
 // Control: with closeUnasked left out, half of the answers were the wrong model's.
 func TestAServerWhoseChecksAreDisabledIsTakenDown(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{agentYAML: twoHeavy, bare: true})
 		w.fast.SetModel(lab.HeavyModel)
@@ -91,6 +92,7 @@ func TestAServerWhoseChecksAreDisabledIsTakenDown(t *testing.T) {
 //
 // Control: with the case of asking.Health left out, it was drained, after ten seconds.
 func TestAServerWhoseAgentCheckAloneIsDisabledIsTakenDownAtOnce(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{agentYAML: twoHeavy, bare: true})
 		w.fast.SetModel(lab.HeavyModel)
@@ -118,6 +120,7 @@ func TestAServerWhoseAgentCheckAloneIsDisabledIsTakenDownAtOnce(t *testing.T) {
 // without besidesUnasked the drain was told as somebody's hold; with the file left out, the
 // server stayed drained after the restart.
 func TestAServerThatItsEngineKeepsUpIsDrained(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{agentYAML: twoHeavy, bare: true})
 		w.fast.SetModel(lab.HeavyModel)

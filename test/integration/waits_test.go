@@ -64,6 +64,7 @@ backend heavy-batch from tiers
 // Control: with a confirmation of 10 s, as it once was, the readmit was not_confirmed and
 // the tier closed again, each time.
 func TestAReadmitWaitsForSlowChecks(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{config: func(_ lab.Options, text string) string {
 			line := `server h1 "${TIER_HEAVY_H1}" agent-send "heavy/h1\n"`

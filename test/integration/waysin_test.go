@@ -107,6 +107,7 @@ func (g wayIn) others() string {
 // was; with the addresses left out, another server was not, and with the backend's cookie
 // left out, one was that HAProxy does not use.
 func TestAQuiesceSaysWhichWaysAreLeft(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{agentYAML: oneHeavy, bare: true})
 		for _, g := range waysIn {

@@ -80,6 +80,7 @@ var wirings = []wiring{
 	{name: "quiesced tier", backend: "default-server weight 100", verbs: [][]string{{"quiesce", "heavy", "--reason", "swap"}}, undo: [][]string{{"readmit", "heavy", "--partial"}}, serves: map[string]string{"h1": "no", "h2": "no"}},
 	{name: "both checks and the gate", backend: wiredBoth, h1: `agent-send "heavy/h1\n"`, h2: `agent-send "heavy/h2\n"`, gate: true, serves: map[string]string{"h1": "yes", "h2": "no"}},
 	{name: "the gate alone, tier quiesced", backend: "default-server weight 100", gate: true, verbs: [][]string{{"quiesce", "heavy", "--reason", "swap"}}, undo: [][]string{{"readmit", "heavy", "--partial"}}, serves: map[string]string{"h1": "no", "h2": "no"}},
+	{name: "health check of the engine and the gate", backend: wiredEngine, gate: true, serves: map[string]string{"h1": "yes"}},
 	{name: "backup", backend: wiredBoth, h1: `agent-send "heavy/h1\n"`, h2: `backup agent-send "heavy/h2\n"`, serves: map[string]string{"h1": "yes", "h2": "no"}},
 }
 
@@ -145,6 +146,7 @@ backend heavy
 // Controls: with takes as it was, by the admission and HAProxy's admin state alone, 15 of
 // the wirings were told wrongly; with weights left out of Server.Open, those of weight 0.
 func TestStatusSaysWhatARequestLoopGets(t *testing.T) {
+	mostlyWaits(t)
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorldWith(t, haproxy, worldOptions{agentYAML: twoHeavy, bare: true})
 		for _, g := range wirings {
