@@ -116,7 +116,7 @@ func (r *run) wait(ctx context.Context, d DrainRequest, pids map[string]int) Res
 		return r.refuse(CodeReloaded, "%v; look there, or say --ignore-old-workers; %s stays quiesced", behind, d.Target)
 	}
 	if reloaded := r.unseen(last.loads, pids); reloaded != "" && !d.IgnoreOldWorkers {
-		return r.refuse(CodeReloaded, "haproxy %s was reloaded: its old worker may still run streams of %s, and without its master's socket (master in the configuration) that cannot be seen; look there, or say --ignore-old-workers", reloaded, d.Target)
+		return r.refuse(CodeReloaded, "haproxy %s: an old worker may still run streams of %s, and without the master's socket (master in the configuration) that cannot be seen; look there, or say --ignore-old-workers", reloaded, d.Target)
 	}
 	return r.end(Done, CodeOK, "%s is drained: no stream and no queued request in %d reads of %s%s%s%s%s", d.Target, zeroReads, plural(len(last.loads), "HAProxy", "HAProxies"), r.absent(), last.queued(), r.blind()+r.unlisted(), r.waysIn())
 }
@@ -182,7 +182,7 @@ func (r *run) left(ctx context.Context, whole bool) reading {
 	return now
 }
 
-// unseen names a HAProxy that may have an old worker which nothing shows: it has
+// unseen names, and says why, a HAProxy that may have an old worker which nothing shows: it has
 // no master's socket, and was reloaded, since the quiesce or as far as it has been
 // watched, less than hard-stop-after ago.
 func (r *run) unseen(loads []InstanceLoad, pids map[string]int) string {
@@ -191,13 +191,16 @@ func (r *run) unseen(loads []InstanceLoad, pids map[string]int) string {
 			continue
 		}
 		reloaded := ""
+		switch worker := r.worker(i.Name()); {
+		case worker.Replaced:
+			reloaded = i.Name() + " was reloaded"
+		case worker.Young:
+			reloaded = i.Name() + " had begun shortly before tier-agent first saw it"
+		}
 		for _, l := range loads {
 			if was, known := pids[l.Instance]; l.Instance == i.Name() && known && was != l.PID {
-				reloaded = i.Name()
+				reloaded = i.Name() + " was reloaded"
 			}
-		}
-		if r.worker(i.Name()).Replaced {
-			reloaded = i.Name()
 		}
 		limit, set := r.o.HardStopAfter[i.Name()]
 		var up time.Duration

@@ -18,8 +18,10 @@ type Process struct {
 	Role    ProcessRole `json:"role"`
 	PID     int         `json:"pid"`
 	Started int64       `json:"started"` // in seconds since 1970; 0 where HAProxy does not say
-	// Replaced: of a worker, that it may have taken over from another one.
+	// Replaced: of a worker, that it has taken over from another one. Young: that it had begun
+	// less than hard_stop_after before it was first seen, so that it may have.
 	Replaced bool `json:"replaced,omitempty"`
+	Young    bool `json:"young,omitempty"`
 }
 
 // ProcessRole is what a process is to its HAProxy.
@@ -98,10 +100,10 @@ func (c *Controller) keepMasters(instance string, s succession) {
 func (c *Controller) noteWorker(o observe.View) {
 	now, was := processOf(o.Info), c.worker(o.Instance)
 	if seen := (process{was.PID, was.Started}); seen != now {
-		// Of one that is young when it is first seen it is not known what was there before.
 		limit, set := c.o.HardStopAfter[o.Instance]
-		replaced := was.PID != 0 || set && o.Info.Uptime < limit
-		_ = c.o.Processes.Put(Process{HAProxy: o.Instance, Role: RoleWorker, PID: now.pid, Started: now.started, Replaced: replaced})
+		p := Process{HAProxy: o.Instance, Role: RoleWorker, PID: now.pid, Started: now.started, Replaced: was.PID != 0}
+		p.Young = !p.Replaced && set && o.Info.Uptime < limit
+		_ = c.o.Processes.Put(p)
 	}
 	c.complain("processes", c.o.Processes.Flush(), "which processes of HAProxy were seen cannot be written")
 }

@@ -59,7 +59,9 @@ func TestG8_OfAYoungProcessThePastIsNotKnown(t *testing.T) {
 	})
 	l.again(t)
 	l.quiesced(t, llm)
-	assert.Equal(guarantee.T(t), CodeReloaded, l.drain(t, llm, nil).Code)
+	r := l.drain(t, llm, nil)
+	assert.Equal(guarantee.T(t), CodeReloaded, r.Code)
+	assert.Contains(t, r.Message, "haproxy hap1 had begun shortly before tier-agent first saw it: an old worker may")
 }
 
 // The master that another one has replaced is known after a restart, too.

@@ -14,7 +14,7 @@ import (
 )
 
 // MaxFileSize is the largest file that Load reads, in bytes.
-const MaxFileSize = 4 << 20
+const MaxFileSize = 1 << 20
 
 // ErrTooLarge is returned by Load for a file of more than MaxFileSize bytes.
 var ErrTooLarge = errors.New("configuration file is too large")
@@ -61,7 +61,25 @@ func Load(path string) (*Config, error) { return load(path, secrets{tried: true}
 // to that alone is a remark where it cannot be looked at.
 func Check(path string) (*Config, error) { return load(path, secrets{tried: true, outside: true}) }
 
+// readWithin bounds how long the file may take to be read: it may be a pipe that nobody
+// writes into, or on a mount that hangs.
+const readWithin = 5 * time.Second
+
 func load(path string, s secrets) (*Config, error) {
+	late := time.NewTimer(readWithin)
+	defer late.Stop()
+	select {
+	case read := <-reads.DoChan("configuration "+path, func() (any, error) { return readFile(path) }):
+		if read.Err != nil {
+			return nil, read.Err
+		}
+		return parse(path, read.Val.([]byte), s)
+	case <-late.C:
+		return nil, fmt.Errorf("configuration file %s was not read in %v: is it a pipe that nobody writes into, or on a mount that hangs?", quote(path), readWithin)
+	}
+}
+
+func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("configuration file %s does not exist: create it or name another one: %w", quote(path), err)
@@ -79,7 +97,7 @@ func load(path string, s secrets) (*Config, error) {
 	if len(data) > MaxFileSize {
 		return nil, fmt.Errorf("%w: %s holds more than %d bytes", ErrTooLarge, quote(path), MaxFileSize)
 	}
-	return parse(path, data, s)
+	return data, nil
 }
 
 // Parse decodes data and looks at nothing else; file is the name used in problems and

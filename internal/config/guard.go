@@ -38,6 +38,10 @@ func (d *decoder) syntax(data []byte) (docs []*ast.DocumentNode, ok bool) {
 		d.report(at, message, "save the file as plain UTF-8 text")
 		return nil, false
 	}
+	if at, message := crowded(data); message != "" {
+		d.report(at, message, "keep to the structure of the documentation")
+		return nil, false
+	}
 	// The YAML library is not ours and has had panics on odd input.
 	defer func() {
 		if recover() != nil {
@@ -57,6 +61,33 @@ func (d *decoder) syntax(data []byte) (docs []*ast.DocumentNode, ok bool) {
 		return nil, false
 	}
 	return file.Docs, true
+}
+
+// maxMarks bounds the characters of a file that may begin or part values. Of each the YAML
+// library makes a token of some hundred bytes. Fifteen thousand servers have half as many.
+const maxMarks = 150_000
+
+// crowded says where there are too many.
+func crowded(data []byte) (at place, message string) {
+	marks, line := 0, 1
+	for n, c := range data {
+		switch c {
+		case '\n':
+			line++
+			continue
+		case ',', '[', ']', '{', '}', '#', '&', '*', '!', '|', '>', '\'', '"':
+		case '-', '?':
+			if n+1 < len(data) && data[n+1] != ' ' && data[n+1] != '\n' {
+				continue
+			}
+		default:
+			continue
+		}
+		if marks++; marks > maxMarks {
+			return place{line: line, column: 1}, fmt.Sprintf("more than %d values", maxMarks)
+		}
+	}
+	return at, ""
 }
 
 func syntaxProblem(err error) (at place, message, remedy string) {

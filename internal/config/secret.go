@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // MaxSecretSize is the longest secret, in bytes, its closing newline not counted.
@@ -33,8 +36,7 @@ var errNoFolder = errors.New("$CREDENTIALS_DIRECTORY is not set")
 type Secret struct {
 	file       string
 	credential string
-	// last is replaced as a whole, so that a read that hangs holds up nobody else.
-	last atomic.Pointer[reading]
+	last       atomic.Pointer[reading]
 }
 
 // reading is one successful read.
@@ -62,17 +64,37 @@ func CredentialSecret(name string) *Secret { return &Secret{credential: name} }
 
 // Value gives the secret as it is now, read again when the file has changed. The
 // error wraps ErrSecret and never holds any of the content; a secret that has
-// become unusable does not fall back to an earlier value.
-func (s *Secret) Value() (string, error) {
+// become unusable does not fall back to an earlier value. It returns at the latest when ctx
+// ends, also where the file is on a mount that hangs.
+func (s *Secret) Value(ctx context.Context) (string, error) {
 	path, err := s.path()
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrSecret, err)
 	}
-	value, err := s.read(path)
+	value, err := s.within(ctx, path)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s %w", ErrSecret, path, err)
 	}
 	return value, nil
+}
+
+// reads has one read of each file under way. One that hangs keeps a thread, for as long as it
+// does, and whoever wants the same file waits for that one.
+var reads singleflight.Group
+
+var errSlow = errors.New("was not read in time")
+
+func (s *Secret) within(ctx context.Context, path string) (string, error) {
+	if ctx.Err() != nil { // before it begins a read
+		return "", errSlow
+	}
+	select {
+	case read := <-reads.DoChan(path, func() (any, error) { return s.read(path) }):
+		value, _ := read.Val.(string) // empty with an error
+		return value, read.Err
+	case <-ctx.Done():
+		return "", errSlow
+	}
 }
 
 // read gives what the file at path holds. Its errors complete a sentence that begins

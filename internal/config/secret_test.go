@@ -2,12 +2,14 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/test/guarantee"
+	"tier-agent/test/hangfs"
 )
 
 func TestSecretRotates(t *testing.T) {
@@ -85,7 +88,7 @@ func TestSecretRefusesWhatIsNoSecret(t *testing.T) {
 	} {
 		old = old.Add(time.Second) // equal sizes must not look like an unchanged file
 		write(t, path, content, old)
-		value, err := secret.Value()
+		value, err := secret.Value(t.Context())
 		assert.Empty(t, value)
 		require.ErrorIs(t, err, ErrSecret, "%.20q", content)
 		assert.ErrorContains(t, err, want)
@@ -95,25 +98,25 @@ func TestSecretRefusesWhatIsNoSecret(t *testing.T) {
 	}
 
 	require.NoError(t, os.Remove(path))
-	_, err := secret.Value()
+	_, err := secret.Value(t.Context())
 	assert.ErrorIs(t, err, ErrSecret)
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 
 	require.NoError(t, os.Mkdir(path, 0o700))
-	_, err = secret.Value()
+	_, err = secret.Value(t.Context())
 	assert.ErrorContains(t, err, "not a regular file")
 
 	// Negative control: without O_NONBLOCK this open never returns.
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
-	_, err = secret.Value()
+	_, err = secret.Value(t.Context())
 	assert.ErrorContains(t, err, "not a regular file")
 }
 
 func TestSecretFromCredential(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	secret := CredentialSecret("engine")
-	_, err := secret.Value()
+	_, err := secret.Value(t.Context())
 	assert.ErrorIs(t, err, ErrSecret)
 	assert.ErrorContains(t, err, "$CREDENTIALS_DIRECTORY is not set")
 
@@ -164,7 +167,7 @@ func TestSecretUnderConcurrentRotation(t *testing.T) {
 	for range 8 {
 		readers.Go(func() {
 			for range 200 {
-				value, err := secret.Value()
+				value, err := secret.Value(t.Context())
 				if !assert.NoError(t, err) || !assert.True(t, valid[value], "%q", value) {
 					return
 				}
@@ -187,7 +190,35 @@ func write(t testing.TB, path, content string, modified time.Time) {
 
 func assertValue(t testing.TB, secret *Secret, want string) {
 	t.Helper()
-	value, err := secret.Value()
+	value, err := secret.Value(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, want, value)
+}
+
+// A file on a mount that hangs costs one thread, however often it is wanted, and nobody
+// more than the time that they have.
+//
+// Control: with a read of its own for each, there were 20.
+func TestOneReadOfAFileThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	heal := hangfs.Mount(t, dir)
+	path := filepath.Join(dir, "token")
+	under := func() int {
+		all := make([]byte, 1<<20)
+		return strings.Count(string(all[:runtime.Stack(all, true)]), "(*Secret).read(")
+	}
+	for range 20 { // as after 20 reloads
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		_, err := FileSecret(path).Value(ctx)
+		cancel()
+		require.ErrorIs(t, err, ErrSecret)
+		assert.ErrorContains(t, err, path+" was not read in time")
+	}
+	assert.Equal(guarantee.T(t), 1, under())
+	heal()
+	require.NoError(t, os.WriteFile(path, []byte("s3cret\n"), 0o600))
+	require.Eventually(t, func() bool { return under() == 0 }, 10*time.Second, time.Millisecond)
+	value, err := FileSecret(path).Value(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "s3cret", value)
 }

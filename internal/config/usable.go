@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"time"
 )
@@ -24,7 +25,7 @@ func (d *decoder) usable(at place, s *Secret) {
 	if d.secrets.until.IsZero() {
 		d.secrets.until = time.Now().Add(secretsWithin)
 	}
-	switch err := s.try(time.Until(d.secrets.until)); {
+	switch err := s.try(d.secrets.until); {
 	case err == nil:
 	case errors.Is(err, errNoFolder) && d.secrets.outside:
 		d.remark(at, "the credential cannot be looked at outside of the service", "set CREDENTIALS_DIRECTORY to a folder that has it, to have it checked")
@@ -35,29 +36,14 @@ func (d *decoder) usable(at place, s *Secret) {
 	}
 }
 
-var errSlow = errors.New("was not read in time")
-
-// try reads the secret, and gives up after a time: the file may be on a mount that
-// hangs.
-func (s *Secret) try(within time.Duration) error {
+// try reads the secret, and gives up at that time.
+func (s *Secret) try(until time.Time) error {
 	path, err := s.path()
 	if err != nil {
 		return err
 	}
-	if within <= 0 { // one hangs, and each more would be one more thread that does
-		return errSlow
-	}
-	read := make(chan error, 1)
-	go func() {
-		_, err := s.read(path)
-		read <- err
-	}()
-	late := time.NewTimer(within)
-	defer late.Stop()
-	select {
-	case err := <-read:
-		return err
-	case <-late.C:
-		return errSlow
-	}
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	_, err = s.within(ctx, path)
+	return err
 }

@@ -144,7 +144,7 @@ func TestAnswerBeforeItsRequestCountsForNothing(t *testing.T) {
 func TestTokenOnlyOnTheIdentityRequest(t *testing.T) {
 	e := record(t)
 	target := want(e.url).withIdentity().withMetadata()
-	target.Identity.Token = func() (string, error) { return "s3cret", nil }
+	target.Identity.Token = func(context.Context) (string, error) { return "s3cret", nil }
 	target.URL.User = url.UserPassword("user", "pass")
 	require.Equal(t, MetadataPassed, probeOnce(t, target).Reason)
 	q := e.seen()
@@ -166,7 +166,7 @@ func TestUnusableToken(t *testing.T) {
 		{strings.Repeat("a", maxToken+1), nil},
 	} {
 		target := want(e.url).withIdentity()
-		target.Identity.Token = func() (string, error) { return c.token, c.err }
+		target.Identity.Token = func(context.Context) (string, error) { return c.token, c.err }
 		assert.Equal(t, Result{Reason: "identity_transport_credential", Healthy: true}, probeOnce(t, target), "%.20q", c.token)
 	}
 	for _, q := range e.seen() {
@@ -260,7 +260,7 @@ func TestResultHoldsNothingOfTheServer(t *testing.T) {
 			ok(body), ok(fmt.Sprintf(`[{"id":%q}]`, body)), ok(`{"` + mark + `":"` + body + `"}`),
 		}).Draw(t, "answer")
 		target := want(&base).withMetadata()
-		target.Identity = &Identity{Path: "/" + mark, ID: "m1", Token: func() (string, error) { return mark, nil }}
+		target.Identity = &Identity{Path: "/" + mark, ID: "m1", Token: func(context.Context) (string, error) { return mark, nil }}
 		r := New(Options{UserAgent: mark}).Probe(t.Context(), target)
 		if !known(r.Reason) || strings.Contains(fmt.Sprintf("%+v", r), mark) || r.Metadata != nil && !r.Ready {
 			guarantee.T(t).Errorf("%+v", r)

@@ -201,16 +201,15 @@ func TestAnswerJudgedTooLate(t *testing.T) {
 	}
 }
 
-// Negative control: with the source called in the probe's own goroutine, the probe took the hour.
-func TestTokenSourceIsNotWaitedFor(t *testing.T) {
+// Negative control: with context.Background for the source, the bubble was deadlocked.
+func TestTokenSourceEndsWithTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := want(inBubble).withIdentity()
 		target.Timeout = 2 * time.Second
-		target.Identity.Token = func() (string, error) { time.Sleep(time.Hour); return "t", nil }
+		target.Identity.Token = func(ctx context.Context) (string, error) { <-ctx.Done(); return "t", nil }
 		start := time.Now()
 		r := New(piped(t, turn(says(ok("")), says(ok(models))), 0)).Probe(t.Context(), target)
 		assert.Equal(t, 2*time.Second, time.Since(start))
-		time.Sleep(time.Hour) // the source is left to itself, and ends here
 		assert.Equal(t, Result{Reason: Timeout, Healthy: true}, r)
 	})
 }

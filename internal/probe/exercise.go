@@ -12,10 +12,10 @@ import (
 // with StatusMin to StatusMax and with a JSON answer that holds something. It has to be answered
 // whole: an event stream is malformed, as is the other streaming form, one object a line.
 type Exercise struct {
-	Path      string                 // "": /v1/chat/completions
-	Body      []byte                 // JSON, sent as it is; one that asks for "stream": true can never pass
-	Token     func() (string, error) // as in Identity
-	StatusMin int                    // both included; without either it is 200 to 299
+	Path      string                                // "": /v1/chat/completions
+	Body      []byte                                // JSON, sent as it is; one that asks for "stream": true can never pass
+	Token     func(context.Context) (string, error) // as in Identity
+	StatusMin int                                   // both included; without either it is 200 to 299
 	StatusMax int
 	// Answer is a field, named as in Metadata, that has to be there and be a string, list or object
 	// that is not empty, a number or a boolean. A string of blanks is empty, here and below.

@@ -22,7 +22,7 @@ func TestDeadlineOfAnExercise(t *testing.T) {
 		connect time.Duration
 		script  script
 		https   bool
-		token   func() (string, error)
+		token   func(context.Context) (string, error)
 	}{
 		{name: "connecting", connect: time.Hour, script: turn()},
 		{name: "server that does not read", script: func(p *peer, _ int) { time.Sleep(time.Hour) }},
@@ -37,7 +37,7 @@ func TestDeadlineOfAnExercise(t *testing.T) {
 		{name: "chunk trickles", script: turn(trickle("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n"))},
 		{name: "body without end trickles", script: turn(trickle("HTTP/1.1 200 OK\r\n\r\n"))},
 		{name: "too slow a completion", connect: time.Second, script: turn(waits(3*time.Second, says(ok(completion))))},
-		{name: "token", script: turn(), token: func() (string, error) { time.Sleep(time.Hour); return "t", nil }},
+		{name: "token", script: turn(), token: func(ctx context.Context) (string, error) { <-ctx.Done(); return "t", nil }},
 	} {
 		for _, probes := range []time.Duration{time.Second, time.Minute} {
 			t.Run(c.name, func(t *testing.T) {

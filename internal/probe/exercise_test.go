@@ -68,7 +68,7 @@ func TestWhatAnExerciseSends(t *testing.T) {
 		"Content-Type": {"application/json"}, "Content-Length": {fmt.Sprint(len(target.Exercise.Body))}}, q.Header)
 	assert.NotEqual(t, q.RemoteAddr, (*all)[1].RemoteAddr)
 
-	target.Exercise = &Exercise{Path: "generate?n=1", Timeout: target.Timeout, Token: func() (string, error) { return "s3cret", nil }}
+	target.Exercise = &Exercise{Path: "generate?n=1", Timeout: target.Timeout, Token: func(context.Context) (string, error) { return "s3cret", nil }}
 	require.Equal(t, ExercisePassed, exerciseOnce(t, target).Reason)
 	q = (*all)[2]
 	assert.Equal(t, "/base/generate?n=1", q.RequestURI)
@@ -212,11 +212,11 @@ func TestExerciseThatCannotBeSent(t *testing.T) {
 	target := want(u)
 	assert.Equal(t, Result{Reason: "exercise_transport_other"}, exerciseOnce(t, target), "none")
 	target = target.withExercise()
-	for _, token := range []func() (string, error){
-		func() (string, error) { return "", nil },
-		func() (string, error) { return "s3cret", errors.New("s3cret") },
-		func() (string, error) { return "a\r\nX: y", nil },
-		func() (string, error) { panic("token") },
+	for _, token := range []func(context.Context) (string, error){
+		func(context.Context) (string, error) { return "", nil },
+		func(context.Context) (string, error) { return "s3cret", errors.New("s3cret") },
+		func(context.Context) (string, error) { return "a\r\nX: y", nil },
+		func(context.Context) (string, error) { panic("token") },
 	} {
 		target.Exercise.Token = token
 		assert.Equal(t, Result{Reason: "exercise_transport_credential"}, exerciseOnce(t, target))
@@ -260,7 +260,7 @@ func TestExerciseHoldsNothingOfTheServer(t *testing.T) {
 		}).Draw(t, "answer")
 		target := want(e.url).withExercise()
 		target.Exercise.Path, target.Exercise.Body = "/"+mark, []byte(mark)
-		target.Exercise.Token = func() (string, error) { return mark, nil }
+		target.Exercise.Token = func(context.Context) (string, error) { return mark, nil }
 		r := New(Options{UserAgent: mark}).Exercise(t.Context(), target)
 		if !known(r.Reason) || strings.Contains(fmt.Sprintf("%+v", r), mark) || r.Metadata != nil {
 			guarantee.T(t).Errorf("%+v", r)

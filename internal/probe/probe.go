@@ -86,7 +86,7 @@ type Health struct {
 type Identity struct {
 	Path  string
 	ID    string
-	Token func() (string, error) // bearer token of this one request; nil: none. Not waited for beyond the deadline
+	Token func(context.Context) (string, error) // bearer token of this one request; nil: none. It has to return when its context ends
 }
 
 // Metadata passes when GET Path is answered with 200 to 299 and a JSON object that has every

@@ -206,6 +206,6 @@ func TestPanicsCostOneProbe(t *testing.T) {
 	assert.Equal(t, Result{Reason: "health_transport_other"}, p.Probe(nil, target))
 
 	target = want(startEngine(t, turn(says(ok("")))).url).withIdentity()
-	target.Identity.Token = func() (string, error) { panic("token") }
+	target.Identity.Token = func(context.Context) (string, error) { panic("token") }
 	assert.Equal(t, "identity_transport_credential", probeOnce(t, target).Reason)
 }

@@ -97,7 +97,7 @@ type statuses struct{ min, max int }
 var successful = statuses{200, 299}
 
 // document gets a whole JSON answer and has it judged; token is asked first, if there is one.
-func (r *run) document(q question, token func() (string, error), accepted statuses, judge func([]byte) error) string {
+func (r *run) document(q question, token func(context.Context) (string, error), accepted statuses, judge func([]byte) error) string {
 	if token != nil {
 		var err error
 		if q.token, err = r.token(token); err != nil {
@@ -209,29 +209,21 @@ func (r *run) hangUp() {
 	}
 }
 
-// token asks for the bearer token. The source may read a file on a dead mount, and knows no
-// context: it runs beside the probe, which leaves it behind at the deadline.
-func (r *run) token(source func() (string, error)) (string, error) {
-	answers := make(chan string, 1)
-	go func() {
-		token := ""
-		defer func() {
-			_ = recover()
-			answers <- token
-		}()
-		if t, err := source(); err == nil && sendable(t) {
-			token = t
+// token asks for the bearer token. The source is given the probe's time, and is to keep it.
+func (r *run) token(source func(context.Context) (string, error)) (token string, err error) {
+	defer func() {
+		if recover() != nil {
+			token, err = "", wrap(errCredential, classCredential)
 		}
 	}()
-	select {
-	case token := <-answers:
-		if token == "" {
-			return "", wrap(errCredential, classCredential)
-		}
-		return token, nil
-	case <-r.ctx.Done():
-		return "", r.ctx.Err()
+	token, err = source(r.ctx)
+	if late := r.ctx.Err(); late != nil {
+		return "", late
 	}
+	if err != nil || token == "" || !sendable(token) {
+		return "", wrap(errCredential, classCredential)
+	}
+	return token, nil
 }
 
 // sendable admits visible ASCII only: a line break in a token would begin a header of its own.

@@ -43,11 +43,15 @@ tiers:
 	onEach(t, func(t *testing.T, haproxy string) {
 		w := newWorld(t, haproxy, blind)
 		w.verb(0, "quiesce", "heavy", "--reason", "swap")
-		r := w.verb(0, "drain", "heavy", "--timeout", "10s")
+		r := w.verb(1, "drain", "heavy", "--timeout", "10s")
+		assert.Equal(t, "haproxy_reloaded", r.Code)
+		assert.Contains(t, r.Message, "had begun shortly before tier-agent first saw it")
+		r = w.verb(0, "drain", "heavy", "--timeout", "10s", "--ignore-old-workers")
 		assert.Contains(t, r.Message, "cannot be seen")
 		require.NoError(t, w.Reload())
 		r = w.verb(1, "drain", "heavy", "--timeout", "10s")
 		assert.Equal(t, "haproxy_reloaded", r.Code)
+		assert.Contains(t, r.Message, "was reloaded")
 		w.verb(0, "drain", "heavy", "--timeout", "10s", "--ignore-old-workers")
 	})
 }
