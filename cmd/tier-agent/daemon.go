@@ -131,7 +131,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	polls.SetNames(modelNames(model))
 	controller.Restore()
 	monitor.Changed = watcher.Wake
-	readOnly := &httpapi.ReadOnly{Model: model, Watcher: watcher, Polls: polls, Intents: controller, Judge: whole.Judge, LastChange: whole.horizon.LastChange, Metrics: metrics.Handler(), Version: version}
+	readOnly := &httpapi.ReadOnly{Model: model, Watcher: watcher, Polls: polls, Intents: controller, Judge: whole.Judge, LastChange: whole.horizon.LastChange, Metrics: metrics.Handler(), Version: version, Hosts: cfg.Listen.Hosts}
 	adminAPI := &httpapi.Admin{ReadOnly: readOnly, Controller: controller, Reloader: reload}
 	agent := agentcheck.NewServer(agentSource{model, polls}, agentcheck.Options{OnAnswer: metrics.Answered, Logger: log})
 	ready := make(chan struct{})

@@ -214,6 +214,7 @@ func fixed(now, next *config.Config) []string {
 		{"haproxy", now.HAProxy, next.HAProxy},
 		{"listen.agent_check", now.Listen.AgentCheck, next.Listen.AgentCheck},
 		{"listen.http", now.Listen.HTTP, next.Listen.HTTP},
+		{"listen.hosts", now.Listen.Hosts, next.Listen.Hosts},
 		{"listen.spoe", now.Listen.SPOE, next.Listen.SPOE},
 		{"listen.admin", now.Listen.Admin, next.Listen.Admin},
 		{"state_dir", now.StateDir, next.StateDir},

@@ -21,8 +21,11 @@ var (
 type Listen struct {
 	AgentCheck string // host:port, default 127.0.0.1:7777; port 0 lets the system choose
 	HTTP       string // host:port, default 127.0.0.1:7780
-	SPOE       SPOE
-	Admin      UnixSocket // takes commands; its path is by default /run/tier-agent/admin.sock
+	// Hosts are names with a dot, besides the machine's own, that status and metrics may be
+	// asked by over HTTP; at most 32.
+	Hosts []string
+	SPOE  SPOE
+	Admin UnixSocket // takes commands; its path is by default /run/tier-agent/admin.sock
 }
 
 // SPOE is where and how requests are gated.
@@ -62,6 +65,9 @@ func (d *decoder) listen(v value, l *Listen) {
 		{key: "http", decode: func(v value) {
 			l.HTTP = d.listenAddress(v)
 		}},
+		{key: "hosts", decode: func(v value) {
+			l.Hosts = d.hosts(v)
+		}},
 		{key: "spoe", decode: func(v value) {
 			d.spoe(v, &l.SPOE)
 		}},
@@ -69,6 +75,27 @@ func (d *decoder) listen(v value, l *Listen) {
 			d.unixSocket(v, &l.Admin)
 		}},
 	})
+}
+
+const maxHosts = 32
+
+// hostName is a DNS name, or an address as a client may say it.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:_-]{0,251}[A-Za-z0-9])?$`)
+
+func (d *decoder) hosts(v value) (hosts []string) {
+	d.sequence(v, func(_ int, v value) {
+		switch name, ok := d.text(v); {
+		case !ok:
+		case !hostName.MatchString(name):
+			d.report(v.place, quote(name)+" is no host name", "write a name without a port, such as tier-agent.example.com")
+		default:
+			hosts = append(hosts, name)
+		}
+	})
+	if len(hosts) > maxHosts {
+		d.report(v.place, fmt.Sprintf("more than %d names", maxHosts), "list those that clients ask by")
+	}
+	return hosts
 }
 
 func (d *decoder) spoe(v value, s *SPOE) {

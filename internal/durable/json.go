@@ -1,12 +1,12 @@
 package durable
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+
+	strict "github.com/go-json-experiment/json"
 )
 
 // WriteJSON replaces the file at path by value in JSON, as WriteFile does, for its
@@ -21,7 +21,7 @@ func WriteJSON(path string, value any) error {
 
 // ReadJSON decodes the file at path into what into points to. It is an error for the
 // file to have more than most bytes, keys that are not known, or anything but one
-// JSON value. A file that is not there is fs.ErrNotExist, and nothing else is.
+// JSON value; so is a key that stands twice, or in another case. A file that is not there is fs.ErrNotExist, and nothing else is.
 func ReadJSON(path string, most int64, into any) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -35,13 +35,5 @@ func ReadJSON(path string, most int64, into any) error {
 	if int64(len(data)) > most {
 		return fmt.Errorf("more than %d bytes", most)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("there is more after the JSON object")
-	}
-	return nil
+	return strict.Unmarshal(data, into, strict.RejectUnknownMembers(true))
 }

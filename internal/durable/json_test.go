@@ -29,17 +29,21 @@ func TestJSONIsReadAsItWasWritten(t *testing.T) {
 	require.NoError(t, ReadJSON(path, 100, &read), "and what was there is there still")
 }
 
-// Negative control: with More in the place of Token, "] behind it" was accepted.
+// Controls: with encoding/json in its place, a key twice and one in another case were
+// accepted.
 func TestJSONThatIsNotOneDocument(t *testing.T) {
 	for text, says := range map[string]string{
-		``:                        "EOF",
-		`{"names": [`:             "unexpected EOF",
-		`{"names": [], "more":1}`: `json: unknown field "more"`,
-		`{} {}`:                   "there is more after the JSON object",
-		`{} ]`:                    "there is more after the JSON object",
+		``:                          "unexpected EOF",
+		`{"names": [`:               `unexpected EOF within "/names"`,
+		`{"names": [], "more":1}`:   `unknown object member name "more"`,
+		`{"names": [], "names":[]}`: `duplicate object member name "names"`,
+		`{"Names": []}`:             `unknown object member name "Names"`,
+		`{} {}`:                     "after top-level value",
+		`{} ]`:                      "after top-level value",
+		"{\"names\": [\"\xff\"]}":   "invalid UTF-8",
 	} {
 		path := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		assert.EqualError(t, ReadJSON(path, 100, new(document)), says, text)
+		assert.ErrorContains(t, ReadJSON(path, 100, new(document)), says, text)
 	}
 }

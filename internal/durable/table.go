@@ -1,7 +1,6 @@
 package durable
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	strict "github.com/go-json-experiment/json"
 )
 
 const (
@@ -84,9 +85,7 @@ func take(file map[string]json.RawMessage, name string, into any) error {
 		return fmt.Errorf("%q is missing", name)
 	}
 	delete(file, name)
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := strict.Unmarshal(text, into, strict.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("%q: %w", name, err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+
+	strict "github.com/go-json-experiment/json"
 
 	"tier-agent/internal/admission"
 	"tier-agent/internal/tier"
@@ -73,19 +76,23 @@ func (c Command) instances() []string {
 // readCommand reads the one JSON object that body holds.
 func readCommand(body io.Reader) (Command, error) {
 	var c Command
-	d := json.NewDecoder(body)
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return Command{}, explain(err)
+	}
+	// This one has the errors that can be explained, and the strict one sees more.
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
 		return Command{}, explain(err)
 	}
-	var large *http.MaxBytesError
-	switch _, err := d.Token(); {
-	case err == io.EOF:
-		return c, nil
-	case errors.As(err, &large):
-		return Command{}, explain(err)
+	if _, err := d.Token(); err != io.EOF {
+		return Command{}, errors.New("there is more after the command's JSON object: send one command at a time")
 	}
-	return Command{}, errors.New("there is more after the command's JSON object: send one command at a time")
+	if err := strict.Unmarshal(text, new(Command), strict.RejectUnknownMembers(true)); err != nil {
+		return Command{}, fmt.Errorf("the command is not understood: %.200s: give each field once, and as it is written here", err)
+	}
+	return c, nil
 }
 
 // explain says in the command's words what was wrong with it.

@@ -76,6 +76,7 @@ func TestStrictCommands(t *testing.T) {
 		{"readmit", `{"tier":"heavy","take_hold":1}`, `"take_hold" is a JSON number: give true or false`},
 		{"quiesce", `{"tier":"heavy","resaon":"swap"}`, `the command is not understood: unknown field "resaon"`},
 		{"quiesce", `{"tier":"heavy"}{"tier":"light"}`, `there is more after the command's JSON object: send one command at a time`},
+		{"quiesce", `{"tier":"a","tier":"heavy"}`, `the command is not understood: jsontext: duplicate object member name "tier": give each field once, and as it is written here`},
 		{"quiesce", `{"tier":"heavy"} x`, `there is more after the command's JSON object: send one command at a time`},
 		{"quiesce", `{"tier":"heavy","timeout":"1m"}`, `"timeout" is not for quiesce: leave it out`},
 		{"drain", `{"tier":"heavy","timeout":"1m","reason":"swap"}`, `"reason" is not for drain: leave it out`},

@@ -138,6 +138,7 @@ func (w world) readOnly() *ReadOnly {
 		Polls:      new(observe.Polls),
 		LastChange: func(tier string) (time.Time, bool) { return noon.Add(-time.Hour), tier != "light" },
 		Judge:      func() (horizon.Verdict, int) { return h.Judge(), 0 },
+		Hosts:      []string{"example.com"}, // which httptest says
 		Model:      w, Watcher: w, Version: "1.2.3", Now: func() time.Time { return noon },
 		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 	}

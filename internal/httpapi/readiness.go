@@ -46,6 +46,8 @@ type ReadOnly struct {
 	// LastChange is when a tier's row last changed; may be nil.
 	LastChange func(tier string) (at time.Time, known bool)
 	Now        func() time.Time // nil: time.Now
+	// Hosts are the names, besides this machine's, that status and metrics may be asked by.
+	Hosts []string
 
 	private bool // for the admin socket alone, where errors are shown whole
 }
@@ -55,7 +57,7 @@ type ReadOnly struct {
 func (ro *ReadOnly) Handler() http.Handler {
 	mux := http.NewServeMux()
 	ro.route(mux)
-	return exact(mux)
+	return exact(unframed(mux))
 }
 
 func (ro *ReadOnly) route(mux *http.ServeMux) {
@@ -78,10 +80,10 @@ func (ro *ReadOnly) route(mux *http.ServeMux) {
 		}
 		ro.ready(w, name, ro.Model.Server, "unknown_server")
 	})
-	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /api/v1/status", ro.named(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, ro.Status())
-	})
-	mux.Handle("GET /metrics", ro.Metrics)
+	})))
+	mux.Handle("GET /metrics", ro.named(ro.Metrics))
 }
 
 // exact answers 404 where ServeMux would redirect to a tidier path. HAProxy

@@ -82,6 +82,9 @@ func (ro *ReadOnly) Status() Status {
 				HAProxy: adminStates(observed, name), Shown: ro.inEach(observed, now, name, t.Name), Since: utc(s.Since),
 				Asked: ro.asked(now, name, t.Name),
 			})
+			if !ro.private {
+				ts.Servers[len(ts.Servers)-1].Metadata = hashed(s.Metadata)
+			}
 			if at := s.Address; at.IsValid() {
 				ts.Servers[len(ts.Servers)-1].Address = at.String()
 			}
