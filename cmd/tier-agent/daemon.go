@@ -76,7 +76,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil { // of use all the same
 		log.Warn("which processes of HAProxy there were before is not known", "error", err)
 	}
-	ls, err := listen(cfg.Listen)
+	ls, err := listen(cfg.Listen, log)
 	if err != nil {
 		return err
 	}

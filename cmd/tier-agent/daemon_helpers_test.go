@@ -145,7 +145,7 @@ type running struct {
 // start runs serve until the end of the test, or until stop.
 func start(t testing.TB, cfg *config.Config) *running {
 	t.Helper()
-	ls, err := listen(cfg.Listen)
+	ls, err := listen(cfg.Listen, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	dir := t.TempDir()
 	store, err := intent.Open(dir)

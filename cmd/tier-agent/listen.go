@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"os/user"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tier-agent/internal/config"
 	"tier-agent/internal/owner"
@@ -23,7 +26,7 @@ type listeners struct {
 }
 
 // listen binds all of them or none.
-func listen(l config.Listen) (ls listeners, err error) {
+func listen(l config.Listen, log *slog.Logger) (ls listeners, err error) {
 	defer func() {
 		if err != nil {
 			ls.close()
@@ -43,13 +46,16 @@ func listen(l config.Listen) (ls listeners, err error) {
 		ls.spoe = append(ls.spoe, ln)
 	}
 	if l.SPOE.Unix.Path != "" {
-		ln, err := listenUnix("listen.spoe.unix", l.SPOE.Unix)
+		ln, err := listenUnix("listen.spoe.unix", l.SPOE.Unix, func(err error) error {
+			log.Warn("the gate's socket is not safe from others", "error", err)
+			return nil
+		})
 		if err != nil {
 			return ls, err
 		}
 		ls.spoe = append(ls.spoe, ln)
 	}
-	if ls.admin, err = listenUnix("listen.admin", l.Admin); err != nil {
+	if ls.admin, err = listenUnix("listen.admin", l.Admin, func(err error) error { return err }); err != nil {
 		return ls, err
 	}
 	return ls, nil
@@ -64,23 +70,107 @@ func (ls listeners) close() {
 }
 
 // listenUnix makes a socket with its final permissions. key is its place in the
-// configuration.
-func listenUnix(key string, a config.UnixSocket) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(a.Path), 0o755); err != nil {
+// configuration. Whoever may write its folder can put another socket in its place: foreign
+// is what comes of that, an error or a remark.
+func listenUnix(key string, a config.UnixSocket, foreign func(error) error) (net.Listener, error) {
+	dir := filepath.Dir(a.Path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, unmade(key, a.Path, err)
+	}
+	if err := private(dir); err != nil {
+		if err := foreign(fmt.Errorf("%s: %w", key, err)); err != nil {
+			return nil, err
+		}
 	}
 	if err := clearStale(a.Path); err != nil {
 		return nil, unmade(key, a.Path, err)
 	}
-	ln, err := bindPrivate(a.Path)
+	ln, at, err := bind(a)
 	if err != nil {
-		return nil, unmade(key, filepath.Dir(a.Path), err)
-	}
-	if err := permit(key, a); err != nil {
-		_ = ln.Close()
-		return nil, err
+		return nil, unmade(key+at, dir, err)
 	}
 	return ln, nil
+}
+
+// private is an error where somebody else may put files into the folder, or take ours away.
+func private(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	mode := info.Mode()
+	switch {
+	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
+		return fmt.Errorf("folder %s belongs to another user (uid %d): make it tier-agent's own", dir, stat.Uid)
+	case mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0:
+		return fmt.Errorf("others may write folder %s (mode %#o): take that right from them, with chmod go-w", dir, mode.Perm())
+	}
+	return nil
+}
+
+// socket is a listener whose file is at path, and goes with it.
+type socket struct {
+	net.Listener
+	path string
+	file os.FileInfo
+}
+
+// Close removes the file, unless another one has come to its place.
+func (s *socket) Close() error {
+	if now, err := os.Lstat(s.path); err == nil && os.SameFile(s.file, now) {
+		_ = os.Remove(s.path)
+	}
+	return s.Listener.Close()
+}
+
+// Addr is where the socket is.
+func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
+
+// bind makes the socket in a folder that nobody else may open, by that folder's handle, and
+// gives it its group and mode there. Then it is moved to its path. So there is no moment in
+// which others may open it, and nothing that is done to it follows a link. With an error, at
+// is the key of a that it is about.
+func bind(a config.UnixSocket) (_ net.Listener, at string, err error) {
+	dir, err := os.MkdirTemp(filepath.Dir(a.Path), ".tier-agent-")
+	if err != nil {
+		return nil, "", err
+	}
+	defer os.RemoveAll(dir)
+	handle, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	defer handle.Close()
+	if err = private(fmt.Sprintf("/proc/self/fd/%d", handle.Fd())); err != nil {
+		return nil, "", err
+	}
+	const name = "s"
+	made := fmt.Sprintf("/proc/self/fd/%d/%s", handle.Fd(), name)
+	ln, err := net.Listen("unix", made)
+	if err != nil {
+		return nil, "", err
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	defer func() {
+		if err != nil {
+			_ = ln.Close()
+		}
+	}()
+	if at, err = permit(made, a); err != nil {
+		return nil, at, err
+	}
+	info, err := os.Lstat(made)
+	if err != nil {
+		return nil, "", err
+	}
+	if err = unix.Renameat(int(handle.Fd()), name, unix.AT_FDCWD, a.Path); err != nil {
+		return nil, "", &fs.PathError{Op: "rename", Path: a.Path, Err: err}
+	}
+	return &socket{Listener: ln, path: a.Path, file: info}, "", nil
 }
 
 // unmade is the error of a socket that cannot be made. It names what is in the way, and
@@ -90,14 +180,6 @@ func unmade(key, path string, err error) error {
 		return fmt.Errorf("%s: %w%s", key, err, owner.Hint(path))
 	}
 	return fmt.Errorf("%s: %w", key, err)
-}
-
-// bindPrivate makes the socket for its owner alone, so that there is no moment
-// in which others may open it. The umask is the whole process's: nothing else
-// makes a file while tier-agent binds.
-func bindPrivate(path string) (net.Listener, error) {
-	defer syscall.Umask(syscall.Umask(0o177))
-	return net.Listen("unix", path)
 }
 
 // clearStale removes the socket file that a killed tier-agent has left, and
@@ -124,20 +206,22 @@ func clearStale(path string) error {
 	return os.Remove(path)
 }
 
-func permit(key string, a config.UnixSocket) error {
+// permit gives the socket at path the group and the mode that a says. With an error, at is
+// the key of a that it is about.
+func permit(path string, a config.UnixSocket) (at string, err error) {
 	if a.Group != "" {
 		gid, err := groupID(a.Group)
 		if err != nil {
-			return fmt.Errorf("%s.group: %w", key, err)
+			return ".group", err
 		}
-		if err := os.Chown(a.Path, -1, gid); err != nil {
-			return fmt.Errorf("%s.group %s: %w: tier-agent's user has to be a member of it", key, a.Group, err)
+		if err := os.Chown(path, -1, gid); err != nil {
+			return ".group", fmt.Errorf("%s: %w: tier-agent's user has to be a member of it", a.Group, err)
 		}
 	}
-	if err := os.Chmod(a.Path, a.Mode); err != nil {
-		return fmt.Errorf("%s.mode: %w", key, err)
+	if err := os.Chmod(path, a.Mode); err != nil {
+		return ".mode", err
 	}
-	return nil
+	return "", nil
 }
 
 func groupID(name string) (int, error) {

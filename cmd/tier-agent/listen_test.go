@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tier-agent/internal/config"
+	"tier-agent/test/guarantee"
 	"tier-agent/test/lab"
 	"tier-agent/test/socketdir"
 )
@@ -48,7 +51,7 @@ func TestTakenAddresses(t *testing.T) {
 	gate.SPOE.Address = taken(t)
 	for key, l := range map[string]config.Listen{"agent_check": one, "http": two, "spoe.address": gate} {
 		address := map[string]string{"agent_check": l.AgentCheck, "http": l.HTTP, "spoe.address": l.SPOE.Address}[key]
-		_, err := listen(l)
+		_, err := listen(l, slog.New(slog.DiscardHandler))
 		assert.EqualError(t, err, "listen."+key+": listen tcp "+address+": bind: address already in use")
 		assert.NoFileExists(t, l.Admin.Path)
 	}
@@ -59,27 +62,74 @@ func TestTakenAddresses(t *testing.T) {
 	at := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 	three.AgentCheck, three.HTTP, three.SPOE.Address = at(free.AgentCheck), at(free.HTTP), at(free.SPOE)
 	require.NoError(t, os.WriteFile(three.Admin.Path, []byte("precious"), 0o600))
-	_, err = listen(three)
+	_, err = listen(three, slog.New(slog.DiscardHandler))
 	assert.EqualError(t, err, "listen.admin: "+three.Admin.Path+" exists and is no socket; remove it or name another path")
 	assert.FileExists(t, three.Admin.Path)
 	require.NoError(t, os.Remove(three.Admin.Path))
-	ls, err := listen(three)
+	ls, err := listen(three, slog.New(slog.DiscardHandler))
 	require.NoError(t, err, "the ports were given back")
 	ls.close()
 	assert.NoFileExists(t, three.Admin.Path)
 }
 
-// Before its group and mode are set, it is nobody else's.
+// Where others may write the folder they may put a socket of theirs in ours' place: the one
+// that takes commands is not made there, and of the gate's a warning says so.
 //
-// Control: without the umask its mode was 0755.
-func TestAdminSocketIsBornPrivate(t *testing.T) {
-	path := anywhere(t).Admin.Path
-	ln, err := bindPrivate(path)
+// Control: with private returning nil, both were made without a word.
+func TestAFolderThatOthersMayWrite(t *testing.T) {
+	l := anywhere(t)
+	dir := filepath.Dir(l.Admin.Path)
+	require.NoError(t, os.Chmod(dir, 0o777))
+	_, err := listen(l, slog.New(slog.DiscardHandler))
+	assert.EqualError(t, err, "listen.admin: others may write folder "+dir+" (mode 0777): take that right from them, with chmod go-w")
+	assert.NoFileExists(t, l.Admin.Path)
+	require.NoError(t, os.Chmod(dir, 0o777|fs.ModeSticky))
+	ls, err := listen(l, slog.New(slog.DiscardHandler))
+	require.NoError(t, err, "as /tmp is: there they may not")
+	ls.close()
+
+	l = anywhere(t)
+	folder := socketdir.New(t)
+	require.NoError(t, os.Chmod(folder, 0o777))
+	l.SPOE.Unix = config.UnixSocket{Path: filepath.Join(folder, "gate.sock"), Mode: 0o640}
+	var log bytes.Buffer
+	ls, err = listen(l, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
-	defer ln.Close()
-	info, err := os.Stat(path)
+	defer ls.close()
+	assert.Contains(t, log.String(), "the gate's socket is not safe from others")
+}
+
+// Somebody puts a link in the socket's place, again and again, while it is made: what the
+// link leads to stays as it is.
+//
+// Control: with the socket made, and its mode set, at its path, the file could be read.
+func TestASocketIsMadeThroughNoLink(t *testing.T) {
+	dir := socketdir.New(t)
+	path, secret := filepath.Join(dir, "gate.sock"), filepath.Join(dir, "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("s3cret"), 0o600))
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				_ = os.Remove(path)
+				_ = os.Symlink(secret, path)
+			}
+		}
+	}()
+	for range 300 {
+		if ln, _, err := bind(config.UnixSocket{Path: path, Mode: 0o666}); err == nil {
+			require.NoError(t, ln.Close())
+		}
+	}
+	close(ended)
+	<-done
+	info, err := os.Stat(secret)
 	require.NoError(t, err)
-	assert.Equal(t, 0o600|fs.ModeSocket, info.Mode())
+	assert.Equal(guarantee.T(t), fs.FileMode(0o600), info.Mode())
 }
 
 func TestAdminSocketPermissions(t *testing.T) {
@@ -92,7 +142,7 @@ func TestAdminSocketPermissions(t *testing.T) {
 		if os.Getuid() != 0 {
 			l.Admin.Group = ""
 		}
-		ls, err := listen(l)
+		ls, err := listen(l, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		info, err := os.Stat(l.Admin.Path)
 		require.NoError(t, err)
@@ -107,7 +157,7 @@ func TestAdminSocketPermissions(t *testing.T) {
 	}
 	l := anywhere(t)
 	l.SPOE.Unix = config.UnixSocket{Path: filepath.Join(socketdir.New(t), "gate.sock"), Mode: 0o640}
-	ls, err := listen(l)
+	ls, err := listen(l, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer ls.close()
 	info, err := os.Stat(l.SPOE.Unix.Path)
@@ -119,7 +169,7 @@ func TestAdminSocketPermissions(t *testing.T) {
 func TestAdminSocketWithAnUnknownGroup(t *testing.T) {
 	l := anywhere(t)
 	l.Admin.Group = "no-such-group"
-	_, err := listen(l)
+	_, err := listen(l, slog.New(slog.DiscardHandler))
 	assert.EqualError(t, err, "listen.admin.group: unknown group no-such-group")
 	assert.NoFileExists(t, l.Admin.Path)
 }
@@ -127,7 +177,7 @@ func TestAdminSocketWithAnUnknownGroup(t *testing.T) {
 func TestAdminSocketWhereNoFolderCanBe(t *testing.T) {
 	l := anywhere(t)
 	l.Admin.Path = "/proc/tier-agent/admin.sock"
-	_, err := listen(l)
+	_, err := listen(l, slog.New(slog.DiscardHandler))
 	assert.EqualError(t, err, "listen.admin: mkdir /proc/tier-agent: no such file or directory")
 }
 
@@ -151,10 +201,10 @@ func TestStaleAndLivingSockets(t *testing.T) {
 	require.NoError(t, dead.Close())
 	require.FileExists(t, l.Admin.Path)
 
-	first, err := listen(l)
+	first, err := listen(l, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer first.close()
-	_, err = listen(l)
+	_, err = listen(l, slog.New(slog.DiscardHandler))
 	assert.EqualError(t, err, "listen.admin: something answers at "+l.Admin.Path+" already: is tier-agent running?")
 	conn, err := net.Dial("unix", l.Admin.Path)
 	require.NoError(t, err, "the first one's socket is still there")
@@ -165,6 +215,6 @@ func TestStaleAndLivingSockets(t *testing.T) {
 func TestAdminSocketIsNoLink(t *testing.T) {
 	l := anywhere(t)
 	require.NoError(t, os.Symlink("/nonexistent", l.Admin.Path))
-	_, err := listen(l)
+	_, err := listen(l, slog.New(slog.DiscardHandler))
 	assert.EqualError(t, err, "listen.admin: "+l.Admin.Path+" exists and is no socket; remove it or name another path")
 }

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/google/renameio/v2"
 )
@@ -26,6 +28,20 @@ func WriteFile(path string, data []byte, perm os.FileMode) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// Clear removes the temporary files that processes have left beside the file at path, which
+// were killed in the middle of WriteFile. No other may be writing it. What cannot be removed
+// does no harm.
+func Clear(path string) {
+	dir, base := filepath.Dir(path), filepath.Base(path)
+	entries, _ := os.ReadDir(dir) // without it nothing is removed
+	for _, e := range entries {
+		digits, ours := strings.CutPrefix(e.Name(), "."+base)
+		if _, err := strconv.ParseUint(digits, 10, 64); ours && err == nil && e.Type().IsRegular() {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // about names the file at path in place of the temporary one, whose name is random: a

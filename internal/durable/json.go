@@ -19,10 +19,11 @@ func WriteJSON(path string, value any) error {
 	return WriteFile(path, append(data, '\n'), 0o600)
 }
 
-// ReadJSON decodes the file at path into what into points to. It is an error for the
+// ReadJSON clears what is left beside the file at path, and decodes the file at path into what into points to. It is an error for the
 // file to have more than most bytes, keys that are not known, or anything but one
 // JSON value; so is a key that stands twice, or in another case. A file that is not there is fs.ErrNotExist, and nothing else is.
 func ReadJSON(path string, most int64, into any) error {
+	Clear(path)
 	f, err := os.Open(path)
 	if err != nil {
 		return err

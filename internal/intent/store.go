@@ -192,7 +192,10 @@ func (s *Store) write() error {
 }
 
 func takeLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%w: %s is a link: remove it, and see who else may write the state directory", ErrNotDurable, path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w: let tier-agent's user write its state directory, or set state_dir", ErrNotDurable, err)
 	}
@@ -203,6 +206,18 @@ func takeLock(path string) (*os.File, error) {
 			return nil, fmt.Errorf("%w: %s: stop it, or give this one a state_dir of its own", ErrLocked, path)
 		}
 		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	// Another file may have come to the path meanwhile, which the next one would lock.
+	held, err := f.Stat()
+	if err == nil {
+		var there os.FileInfo
+		if there, err = os.Lstat(path); err == nil && !os.SameFile(held, there) {
+			err = errors.New("it was replaced while it was locked")
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("locking %s: %w: start again", path, err)
 	}
 	return f, nil
 }

@@ -75,6 +75,7 @@ const maxFile = 16 << 20
 // nothing: it is about to be written.
 func (f *File) remember() {
 	f.shown.Had = map[string]bool{}
+	durable.Clear(f.path)
 	info, err := os.Stat(f.path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
 		return
