@@ -43,6 +43,11 @@ func red(st httpapi.Status, name string) (all []string) {
 			for _, way := range s.WaysIn {
 				all = append(all, s.Name+" is quiesced, and "+stillGetsIn(way))
 			}
+			for _, instance := range slices.Sorted(maps.Keys(s.HAProxy)) {
+				if s.HAProxy[instance] == "no such server" {
+					all = append(all, fmt.Sprintf("haproxy %s has no server %s", instance, s.Name))
+				}
+			}
 			for _, instance := range slices.Sorted(maps.Keys(s.Shown)) {
 				if shown := s.Shown[instance]; exposed(t, s, shown) || keptDown(t, s, shown) || shown.Follows {
 					all = append(all, fmt.Sprintf("%s on haproxy %s %s", s.Name, instance, unlike(t, s, shown, true)))

@@ -34,7 +34,7 @@ func (c *Controller) Drain(ctx context.Context, d DrainRequest) Result {
 			return r.refuse(CodeInvalid, "timeout %v: give a positive duration, such as 10m", d.Timeout)
 		}
 		if len(r.set.Instances()) == 0 {
-			return r.refuse(CodeNoRuntimeAPI, "%s is driven through agent-check alone: its streams cannot be counted without a Runtime API", d.Target)
+			return r.refuse(CodeNoRuntimeAPI, "%s has admission: agent-check, so that its streams are not counted, also where a HAProxy is configured; count them in HAProxy, or let tier-agent drive the tier through the Runtime API", d.Target)
 		}
 		if closed, _ := c.o.Model.Closed(d.Target); closed == nil {
 			return r.refuse(CodeNotQuiesced, "%s is not quiesced itself; quiesce it first", d.Target)

@@ -247,7 +247,7 @@ func (r *run) unguarded(ready map[string]bool) map[place]bool {
 			name := s.FullName()
 			asking := r.o.Polls.Asking(o, name, r.spec.Name, time.Now())
 			_, there := o.Servers[name]
-			if _, held := r.held[place{o.Instance, name}]; there && !held && !ready[name] && !asking.Any() {
+			if _, held := r.held[place{o.Instance, name}]; there && !held && !ready[name] && !asking.Agent && !asking.Health {
 				all[place{o.Instance, name}] = true
 			}
 		}

@@ -160,7 +160,9 @@ func (w *ways) staysDown(v observe.View, name string, settled bool) bool {
 func (w *ways) takenDown(v observe.View, name string) bool {
 	backend, _, _ := strings.Cut(name, "/")
 	told := func(about string, a tier.Answer, known bool) bool {
-		return known && !a.Up && w.o.Polls.ChecksAbout(v, name, about, w.now)
+		asks := func(k observe.Kind) bool { return w.o.Polls.CheckAsks(v, k, name, about, w.now) }
+		// In the agent-check's admin words it is drained, and a drain holds nobody off.
+		return known && !a.Up && (asks(observe.AgentCheck) && !a.AgentWords || asks(observe.HealthCheck))
 	}
 	if a, known := w.o.Model.Server([]byte(name)); told(name, a, known) {
 		return true

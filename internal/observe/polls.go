@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"tier-agent/internal/runtimeapi"
 )
 
 // Polls notes who is asked about: when HAProxy's checks, or its gate, last asked for a
@@ -16,7 +14,8 @@ import (
 // name while those of one of them do.
 type Polls struct {
 	// Several: more than one HAProxy is configured. Whether each of them asks the gate cannot
-	// be told, so that none counts as asking.
+	// be told, so that none counts as asking. Nor does a health check that goes to the server's
+	// own port, as one of the engine does: another HAProxy's may have asked.
 	Several bool
 
 	strange atomic.Int64 // when the gate was last asked about a tier that there is not, in ns since 1970; 0 for never
@@ -127,19 +126,23 @@ func (a Asking) Any() bool { return a.Agent || a.Health || a.Unknown }
 // Asking says it of one server, which may be asked about by its name or its tier's.
 func (p *Polls) Asking(v View, server, tier string, now time.Time) Asking {
 	s := v.Servers[server]
-	asks := func(k Kind, c runtimeapi.Check) bool {
-		return c.Enabled && (p.Asks(v, k, server, now) || p.Asks(v, k, tier, now))
+	asks := func(k Kind) bool {
+		return p.CheckAsks(v, k, server, server, now) || p.CheckAsks(v, k, server, tier, now)
 	}
 	return Asking{
-		Agent: asks(AgentCheck, s.Agent), Health: asks(HealthCheck, s.Health),
+		Agent: asks(AgentCheck), Health: asks(HealthCheck),
 		Unknown: now.Sub(v.Started()) < leastPause && (s.Agent.Enabled || s.Health.Enabled),
 	}
 }
 
-// ChecksAbout reports whether a check that runs on the server asks for name.
-func (p *Polls) ChecksAbout(v View, server, name string, now time.Time) bool {
+// CheckAsks reports whether a check of that kind runs on the server and asks for name.
+func (p *Polls) CheckAsks(v View, k Kind, server, name string, now time.Time) bool {
 	s := v.Servers[server]
-	return s.Agent.Enabled && p.Asks(v, AgentCheck, name, now) || s.Health.Enabled && p.Asks(v, HealthCheck, name, now)
+	runs := s.Agent.Enabled
+	if k == HealthCheck {
+		runs = s.Health.Enabled && (p == nil || !p.Several || s.HealthElsewhere)
+	}
+	return runs && p.Asks(v, k, name, now)
 }
 
 // Wired reports whether anything has asked this tier-agent about one of the names, a tier

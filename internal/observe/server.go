@@ -21,6 +21,8 @@ type Server struct {
 	Resolving     bool
 	Spare         bool // a slot without a host
 	Health, Agent runtimeapi.Check
+	// HealthElsewhere: the health check goes to another port than the server's requests.
+	HealthElsewhere bool
 }
 
 // ServerOf is a row of `show servers state`; spare says that the slot has no host.
@@ -30,6 +32,7 @@ func ServerOf(s runtimeapi.ServerState, spare bool) Server {
 		Admin: s.Admin, Operational: s.Operational, Weight: s.Weight, ConfiguredWeight: s.InitialWeight, Address: at,
 		Resolving: !at.IsValid() && (s.FQDN != "" || s.Admin&runtimeapi.DNSMaint != 0),
 		Spare:     spare, Health: s.Health(), Agent: s.Agent(),
+		HealthElsewhere: s.CheckPort != 0 && s.CheckPort != s.Port,
 	}
 }
 

@@ -45,6 +45,7 @@ type ServerState struct {
 	SinceChange time.Duration
 	// The raw check columns; CheckState and AgentState are HAProxy's bit masks.
 	CheckStatus, CheckResult, CheckHealth, CheckState, AgentState int
+	CheckPort                                                     int // of the health check; 0 for the server's own
 	AgentAddress                                                  string
 	AgentPort                                                     int
 }

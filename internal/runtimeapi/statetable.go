@@ -14,7 +14,7 @@ var stateColumns = []string{
 	"srv_admin_state", "srv_op_state", "srv_uweight", "srv_iweight",
 	"srv_time_since_last_change", "srv_check_status", "srv_check_result",
 	"srv_check_health", "srv_check_state", "srv_agent_state",
-	"srv_agent_addr", "srv_agent_port",
+	"srv_check_port", "srv_agent_addr", "srv_agent_port",
 }
 
 // stateTable knows where each column is.
@@ -67,6 +67,7 @@ func (t stateTable) parse(line string) (ServerState, error) {
 		CheckHealth:   r.int("srv_check_health"),
 		CheckState:    r.int("srv_check_state"),
 		AgentState:    r.int("srv_agent_state"),
+		CheckPort:     int(r.number("srv_check_port", 0, 65535)),
 		AgentAddress:  r.text("srv_agent_addr"),
 		AgentPort:     int(r.number("srv_agent_port", 0, 65535)),
 	}
