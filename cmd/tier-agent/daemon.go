@@ -133,9 +133,10 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	monitor.Changed = watcher.Wake
 	readOnly := &httpapi.ReadOnly{Model: model, Watcher: watcher, Polls: polls, Intents: controller, Judge: whole.Judge, LastChange: whole.horizon.LastChange, Metrics: metrics.Handler(), Version: version, Hosts: cfg.Listen.Hosts}
 	adminAPI := &httpapi.Admin{ReadOnly: readOnly, Controller: controller, Reloader: reload}
-	agent := agentcheck.NewServer(agentSource{model, polls}, agentcheck.Options{OnAnswer: metrics.Answered, Logger: log})
+	room := newCaps(log)
+	agent := agentcheck.NewServer(agentSource{model, polls}, agentcheck.Options{MaxConns: room.agent, MaxConnsPerPeer: room.agentPeer, OnAnswer: metrics.Answered, Logger: log})
 	ready := make(chan struct{})
-	gate := newGate(gateSource{model, polls, len(cfg.HAProxy) == 1}, cfg.Listen.SPOE, ready, metrics, log)
+	gate := newGate(gateSource{model, polls, len(cfg.HAProxy) == 1}, cfg.Listen.SPOE, ready, metrics, room, log)
 	if len(ls.spoe) > 0 {
 		readOnly.Gate = func() (int, time.Time) { return gate.Connections(), gate.Asked() }
 	}
@@ -186,9 +187,11 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 		served = true
 		close(ready)
 		answering.Go(stage("agent-check", func() error { return agent.Serve(faces, ls.agent) }))
-		answering.Go(stage("http", func() error { return httpapi.Serve(faces, httpapi.Limit(ls.http), readOnly.Handler(), grace, log) }))
+		answering.Go(stage("http", func() error {
+			return httpapi.Serve(faces, httpapi.Limit(ls.http, room.http), readOnly.Handler(), grace, log)
+		}))
 		commands.Go(stage("admin", func() error {
-			return httpapi.Serve(ctx, httpapi.AdminListener(ls.admin), adminAPI.Handler(), grace, log)
+			return httpapi.Serve(ctx, httpapi.AdminListener(ls.admin, room.admin), adminAPI.Handler(), grace, log)
 		}))
 		commands.Go(stage("reload", func() error { return reload.onSignal(ctx, hangups) }))
 		watcher.KeepFiles()

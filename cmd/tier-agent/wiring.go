@@ -245,11 +245,10 @@ func gateKinds(kinds []spoe.Kind) (names []string) {
 	return names
 }
 
-func newGate(source gateSource, cfg config.SPOE, ready <-chan struct{}, metrics *httpapi.Metrics, log *slog.Logger) *spoe.Server {
+func newGate(source gateSource, cfg config.SPOE, ready <-chan struct{}, metrics *httpapi.Metrics, c caps, log *slog.Logger) *spoe.Server {
 	var counts *httpapi.GateMetrics
-	all, peer := gateCaps(log)
 	gate := spoe.NewServer(source, spoe.Options{
-		MaxConns: all, MaxConnsPerPeer: peer,
+		MaxConns: c.gate, MaxConnsPerPeer: c.gatePeer,
 		RetryAfter: cfg.RetryAfter, Ready: ready, Logger: log,
 		OnAnswers: func(k spoe.Kind, n int) { counts.Answered(k.String(), n) },
 		OnEnd:     func(k spoe.Kind) { counts.Ended(k.String()) },
@@ -265,16 +264,21 @@ func addresses(all []net.Listener) (names []string) {
 	return names
 }
 
-// gateCaps are the gate's caps on connections, in all and of one peer: 0 for its own
-// defaults, and less where the process may not have so many files. Idle connections
-// would otherwise leave none for probes, and close every tier.
-func gateCaps(log *slog.Logger) (all, peer int) {
+// caps bound the connections of each listener, in all and of one peer; 0 is the listener's
+// own default.
+type caps struct{ gate, gatePeer, agent, agentPeer, http, admin int }
+
+// newCaps are less than the defaults where the process may not have so many files. Idle
+// connections would otherwise leave none for probes, the Runtime API and the state files,
+// which have three sixteenths, and close every tier.
+func newCaps(log *slog.Logger) caps {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur >= enoughFiles {
-		return 0, 0
+		return caps{}
 	}
-	all, peer = max(1, int(limit.Cur/2)), max(1, int(limit.Cur/4))
-	log.Warn("few files may be open at once; the gate takes fewer connections for that",
-		"limit", limit.Cur, "wanted", enoughFiles, "connections", all, "of_one_peer", peer)
-	return all, peer
+	part := func(n uint64) int { return max(2, int(limit.Cur/n)) }
+	c := caps{gate: part(2), gatePeer: part(4), agent: part(8), agentPeer: part(16), http: part(8), admin: part(16)}
+	log.Warn("few files may be open at once; the listeners take fewer connections for that",
+		"limit", limit.Cur, "wanted", enoughFiles, "gate", c.gate, "agent_check", c.agent, "http", c.http)
+	return c
 }

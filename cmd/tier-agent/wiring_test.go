@@ -179,17 +179,16 @@ func TestAgentSource(t *testing.T) {
 	}
 }
 
-// A process that may not have many files gives the gate a part of them.
-func TestGateCaps(t *testing.T) {
+// A process that may not have many files gives each listener a part of them, and keeps some.
+func TestCaps(t *testing.T) {
 	var was syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
 	defer func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was)) }()
-	for limit, want := range map[uint64][2]int{512: {256, 128}, enoughFiles - 2: {4095, 2047}, enoughFiles: {0, 0}} {
+	for limit, want := range map[uint64]caps{256: {128, 64, 32, 16, 32, 16}, 1024: {512, 256, 128, 64, 128, 64}, enoughFiles: {}} {
 		if limit > was.Max {
 			continue // the machine does not let it be tried
 		}
 		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: limit, Max: was.Max}))
-		all, peer := gateCaps(slog.New(slog.DiscardHandler))
-		assert.Equal(t, want, [2]int{all, peer}, "%d", limit)
+		assert.Equal(t, want, newCaps(slog.New(slog.DiscardHandler)), "%d", limit)
 	}
 }

@@ -179,7 +179,7 @@ func TestACommandWhoseCallerHasGoneIsNotBegun(t *testing.T) {
 	defer cancel()
 	_, err = NewClient(path).Run(ctx, admission.VerbQuiesce, Command{Tier: "heavy", Reason: "swap"}, nil)
 	require.ErrorIs(t, err, ErrNotAccepted)
-	startServe(t, AdminListener(ln), c.admin(), silent)
+	startServe(t, AdminListener(ln, 0), c.admin(), silent)
 	// It stands in the queue before this one.
 	_, err = NewClient(path).Run(t.Context(), admission.VerbInvalidate, Command{Tier: "light"}, nil)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"container/list"
 	"net"
 	"sync"
@@ -15,7 +16,8 @@ const maxConns = 1024
 // of the oldest: an answer takes microseconds, so that one is waiting for its
 // peer, and a check that has to wait its turn behind such peers, in the listen
 // queue, closes a healthy tier.
-func Limit(ln net.Listener) net.Listener { return newCrowd(ln, maxConns, 0) }
+// most is how many; 0 stands for 1,024.
+func Limit(ln net.Listener, most int) net.Listener { return newCrowd(ln, cmp.Or(most, maxConns), 0) }
 
 // tenure is how long every connection has at least, which is ample for a check,
 // also while a flood of them comes in. At 1,024 places it holds up no flood that

@@ -50,7 +50,7 @@ func TestSilentConnectionsStarveNoCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
-			startServe(t, Limit(ln), everything().readOnly().Handler(), silent)
+			startServe(t, Limit(ln, 0), everything().readOnly().Handler(), silent)
 			held, n := make([]net.Conn, 3*maxConns), 0
 			hold := func(more int) {
 				for range more {

@@ -24,7 +24,7 @@ func TestReadOnlyOverHTTP2(t *testing.T) {
 	require.NoError(t, err)
 	var peers []string
 	h := everything().readOnly().Handler()
-	startServe(t, Limit(ln), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	startServe(t, Limit(ln, 0), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peers = append(peers, r.RemoteAddr)
 		h.ServeHTTP(w, r)
 	}), silent)

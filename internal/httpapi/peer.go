@@ -20,9 +20,11 @@ const maxCommands = 64
 const maxAdminConns = 2 * maxCommands
 
 // AdminListener caps the admin socket's connections and notes whose they are.
-// It has to be unix, for the peer's credentials.
-func AdminListener(ln net.Listener) net.Listener {
-	return newCrowd(ln, maxAdminConns, maxCommands)
+// It has to be unix, for the peer's credentials. most is how many, half of them with a command
+// under way; 0 stands for 128.
+func AdminListener(ln net.Listener, most int) net.Listener {
+	most = cmp.Or(most, maxAdminConns)
+	return newCrowd(ln, most, most/2)
 }
 
 type peerKey struct{}

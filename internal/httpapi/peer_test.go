@@ -23,7 +23,7 @@ func startAdmin(t testing.TB, c *controller) string {
 	path := filepath.Join(socketdir.New(t), "admin.sock")
 	ln, err := net.Listen("unix", path)
 	require.NoError(t, err)
-	startServe(t, AdminListener(ln), c.admin(), silent)
+	startServe(t, AdminListener(ln, 0), c.admin(), silent)
 	return path
 }
 

@@ -109,7 +109,7 @@ func TestOtherMethods(t *testing.T) {
 func TestRawRequests(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	startServe(t, Limit(ln), everything().readOnly().Handler(), silent)
+	startServe(t, Limit(ln, 0), everything().readOnly().Handler(), silent)
 	for _, c := range []struct {
 		request, status, body string
 	}{

@@ -76,7 +76,7 @@ func TestSlowPeersAreCutOff(t *testing.T) {
 func TestLargeHeadersAreRefused(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	startServe(t, Limit(ln), everything().readOnly().Handler(), silent)
+	startServe(t, Limit(ln, 0), everything().readOnly().Handler(), silent)
 	// net/http reads 4 KiB more than it is told before it gives up.
 	for size, want := range map[int]int{8 << 10: 200, 24 << 10: 431} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+ln.Addr().String()+"/readyz", nil)
