@@ -199,6 +199,9 @@ func parseLoads(text, only string) ([]BackendLoad, error) {
 		if only != "" && backend != only {
 			continue
 		}
+		if kind := r.text("type"); (kind == statBackend || kind == statServer) && !(alphabet.MatchString(backend) && alphabet.MatchString(r.text("svname"))) {
+			return nil, fmt.Errorf("%w: statistics of %q/%q, which is no name", ErrMalformed, clean(backend), clean(r.text("svname")))
+		}
 		n, known := at[backend]
 		if !known {
 			n = len(loads)
@@ -208,7 +211,7 @@ func parseLoads(text, only string) ([]BackendLoad, error) {
 		switch r.text("type") {
 		case statBackend:
 			found[backend] = true
-			load.Status, load.Algo = r.text("status"), clean(r.text("algo"))
+			load.Status, load.Algo = clean(r.text("status")), clean(r.text("algo"))
 			load.Sessions, load.Queue = r.count("scur"), r.count("qcur")
 			load.Cookie = r.given("cookie")
 		case statServer:
@@ -246,15 +249,15 @@ type statRow struct {
 func (r *statRow) server() ServerLoad {
 	return ServerLoad{
 		Server:   r.text("svname"),
-		Status:   r.text("status"),
+		Status:   clean(r.text("status")),
 		Sessions: r.count("scur"),
 		Queue:    r.count("qcur"),
 		Retries:  r.total("wretr"),
 		MaxConn:  r.optional("slim"),
 		Weight:   r.count("weight"),
 		// "* " marks a check that is under way.
-		CheckStatus: strings.TrimPrefix(r.text("check_status"), "* "),
-		AgentStatus: strings.TrimPrefix(r.text("agent_status"), "* "),
+		CheckStatus: strings.TrimPrefix(clean(r.text("check_status")), "* "),
+		AgentStatus: strings.TrimPrefix(clean(r.text("agent_status")), "* "),
 		LastAgent:   clean(r.text("last_agt")),
 		CheckHealth: r.optional("check_health"),
 		AgentHealth: r.optional("agent_health"),

@@ -11,6 +11,10 @@ import (
 // could start a second command, are not in it. Nothing is ever escaped.
 var names = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 
+// alphabet is of names of any length: what HAProxy shows goes on to labels, logs and
+// terminals.
+var alphabet = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
+
 // ValidName reports whether a backend or a server can be named in a command.
 func ValidName(name string) bool { return names.MatchString(name) }
 

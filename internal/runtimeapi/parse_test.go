@@ -26,6 +26,8 @@ func TestServersRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"too few fields":       {replace(" 18080", ""), "row of 24 fields, want 25"},
 		"surplus field":        {replace(" 18080", " 18080 1"), "row of 26 fields, want 25"},
 		"empty field":          {replace("llm", ""), "be_name is empty"},
+		"escape in a name":     {replace("llm", "l\x1b[2Jm"), "be_name is no name: l[2Jm"},
+		"a name that is none":  {replace("llm", "l\xffm"), "be_name is no name: lm"},
 		"cut in the middle":    {"1\n" + stateHeader + "\n" + row + "\n" + row[:20] + "\n\n", "fields, want 25"},
 		"row without end":      {"1\n" + stateHeader + "\n" + row + "\n", "row of 1 fields"},
 		"blank between rows":   {"1\n" + stateHeader + "\n" + row + "\n\n" + row + "\n\n", "row of 1 fields"},

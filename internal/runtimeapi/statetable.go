@@ -51,8 +51,8 @@ func (t stateTable) parse(line string) (ServerState, error) {
 	}
 	r := stateRow{table: t, fields: fields}
 	s := ServerState{
-		Backend:       r.name("be_name"),
-		Server:        r.name("srv_name"),
+		Backend:       r.proper("be_name"),
+		Server:        r.proper("srv_name"),
 		Address:       r.text("srv_addr"),
 		Port:          int(r.number("srv_port", 0, 65535)),
 		FQDN:          r.text("srv_fqdn"),
@@ -89,6 +89,15 @@ func (r *stateRow) name(column string) string {
 	value := r.fields[r.table.at[column]]
 	if value == "" {
 		r.fail(column, "is empty")
+	}
+	return value
+}
+
+// proper is a name that HAProxy can have been configured with.
+func (r *stateRow) proper(column string) string {
+	value := r.name(column)
+	if !alphabet.MatchString(value) {
+		r.fail(column, "is no name: "+clean(value))
 	}
 	return value
 }
