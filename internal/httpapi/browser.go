@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // unframed tells a browser that an answer is what its type says, and is shown in no page of
@@ -62,4 +63,29 @@ func hashed(metadata map[string]string) map[string]string {
 		all[name] = "sha256:" + hex.EncodeToString(sum[:6])
 	}
 	return all
+}
+
+const (
+	// fewAtOnce bounds the answers that are made at once: of some thousand servers each takes
+	// milliseconds, which the gate and the checks would wait for.
+	fewAtOnce = 2
+	fewWithin = 2 * time.Second // how long a request may wait for its turn
+)
+
+// few has h answer so many requests at once, and 503 those whose turn does not come.
+func few(h http.HandlerFunc) http.HandlerFunc {
+	turns := make(chan struct{}, fewAtOnce)
+	return func(w http.ResponseWriter, r *http.Request) {
+		late := time.NewTimer(fewWithin)
+		defer late.Stop()
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+			h(w, r)
+		case <-r.Context().Done():
+		case <-late.C:
+			w.Header().Set("Retry-After", "1")
+			writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "too many ask for the status at once: try again"})
+		}
+	}
 }

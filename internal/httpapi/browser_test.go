@@ -3,7 +3,10 @@ package httpapi
 import (
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -46,4 +49,38 @@ func TestMetadataIsHashedForOthers(t *testing.T) {
 	one, two := hashed(map[string]string{"v": "s3cret"}), hashed(map[string]string{"v": "other"})
 	assert.Regexp(t, "^sha256:[0-9a-f]{12}$", one["v"])
 	assert.NotEqual(t, one, two)
+}
+
+// Control: without turns, all were answered at once.
+func TestFewAnswersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under, most := 0, 0
+		var mu sync.Mutex
+		h := few(func(http.ResponseWriter, *http.Request) {
+			mu.Lock()
+			under++
+			most = max(most, under)
+			mu.Unlock()
+			time.Sleep(500 * time.Millisecond)
+			mu.Lock()
+			under--
+			mu.Unlock()
+		})
+		codes := make(chan int, 20)
+		for range 20 {
+			go func() {
+				w := httptest.NewRecorder()
+				h(w, httptest.NewRequest(http.MethodGet, "/", nil))
+				codes <- w.Code
+			}()
+		}
+		answered := map[int]int{}
+		for range 20 {
+			answered[<-codes]++
+		}
+		assert.Equal(t, fewAtOnce, most)
+		assert.Equal(t, 20, answered[http.StatusOK]+answered[http.StatusServiceUnavailable])
+		assert.GreaterOrEqual(t, answered[http.StatusOK], 8, "in two seconds, two at once")
+		assert.NotZero(t, answered[http.StatusServiceUnavailable])
+	})
 }

@@ -134,6 +134,7 @@ func (m *Monitor) watch(ctx context.Context, w *watcher, offset time.Duration, d
 	timer := time.NewTimer(offset)
 	defer timer.Stop()
 	var last fence.Verdict
+	var restarts repeated
 	for {
 		select {
 		case <-ctx.Done():
@@ -151,7 +152,9 @@ func (m *Monitor) watch(ctx context.Context, w *watcher, offset time.Duration, d
 		if v.Restarted && !closed(w.stop) {
 			// What showed the restart counts for neither engine. Once: two that take
 			// turns behind one address are probed no more often for it.
-			m.log.Info("engine restarted", "tier", s.tier.spec.Name, "server", s.name)
+			if more, say := restarts.say(time.Now()); say {
+				m.log.Info("engine restarted", "tier", s.tier.spec.Name, "server", s.name, "more", more)
+			}
 			v = m.check(ctx, s, w.kind, 0)
 		}
 		if v.HasEvidence() {
@@ -164,6 +167,25 @@ func (m *Monitor) watch(ctx context.Context, w *watcher, offset time.Duration, d
 		planned = nextAfter(planned, time.Now(), shorten(w.interval, s.tier.spec.Jitter, rand.Float64()))
 		timer.Reset(time.Until(planned))
 	}
+}
+
+// sayEvery is how often what repeats is logged.
+const sayEvery = time.Minute
+
+// repeated is something that may happen with each probe.
+type repeated struct {
+	said time.Time
+	more int // since then
+}
+
+// say reports whether to log it, and how often it has happened since that was last so.
+func (r *repeated) say(now time.Time) (more int, say bool) {
+	if !r.said.IsZero() && now.Sub(r.said) < sayEvery {
+		r.more++
+		return 0, false
+	}
+	more, r.more, r.said = r.more, 0, now
+	return more, true
 }
 
 // check probes the server through its one place for that, unless the place is
