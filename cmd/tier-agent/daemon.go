@@ -165,7 +165,7 @@ func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, h
 	background.Go(stage("haproxy watcher", func() error { return watcher.Run(probes) }))
 	background.Go(stage("readiness", func() error { return whole.run(probes, ready) }))
 	background.Go(stage("activations", func() error { return activated.run(probes) }))
-	background.Go(stage("overrides", func() error { return controller.EndOverrides(probes) }))
+	background.Go(stage("tend", func() error { return controller.Tend(probes) }))
 	compared := make(chan struct{})
 	background.Go(func() error {
 		defer close(compared)

@@ -243,3 +243,17 @@ func TestAnIntentThatHasEndedDoesNotComeBack(t *testing.T) {
 	require.NoError(t, l.intents.settle(llm, stale.Serial))
 	assert.Equal(t, intent.Quiescing, l.intentOf(t, llm).Phase)
 }
+
+// Nor does it take a HAProxy for what could not be written to be tried again.
+//
+// Control: with rewrite left out of tend, the disk never got what it had missed.
+func TestWhatCouldNotBeWrittenIsTriedAgainWithoutAHAProxy(t *testing.T) {
+	l := newLab(t)
+	mended := l.breakDisk(t)
+	require.Equal(t, CodeNotDurable, l.quiesce(t, words, "swap").Code)
+	l.tend()
+	mended()
+	require.Empty(t, l.onDisk(t))
+	l.tend()
+	require.Len(guarantee.T(t), l.onDisk(t), 1)
+}

@@ -126,19 +126,25 @@ func (c *Controller) withdrawOverride(name string) {
 	c.o.Model.SetOverrides(all)
 }
 
-// EndOverrides looks after overrides until ctx ends: it says of each that it is over, and
-// forgets it. That is for people and for the disk; every answer judges for itself.
-func (c *Controller) EndOverrides(ctx context.Context) error {
+// Tend looks after what is kept until ctx ends, once a second: it writes what could not be
+// written, says of each override that it is over, and forgets it. That is for people and for
+// the disk; every answer judges for itself.
+func (c *Controller) Tend(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			c.endOverrides()
+			c.tend()
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+func (c *Controller) tend() {
+	c.endOverrides()
+	c.complain("", c.intents.rewrite(), "the intents cannot be written")
 }
 
 func (c *Controller) endOverrides() {
