@@ -41,6 +41,7 @@ type file struct {
 // Store is the state directory's file. It is safe for concurrent use.
 type Store struct {
 	path string
+	file *durable.File
 
 	all   bool       // the file could not be read: every tier has been ready
 	mu    sync.Mutex // protects the rest, and is held while the file is written
@@ -53,7 +54,8 @@ type Store struct {
 // says of every tier that it has been. The directory is locked by whoever holds
 // its intents.
 func Open(dir string) (*Store, error) {
-	s := &Store{path: filepath.Join(dir, fileName), kept: true}
+	path := filepath.Join(dir, fileName)
+	s := &Store{path: path, file: durable.NewFile(path), kept: true}
 	tiers, err := load(s.path)
 	s.tiers = tiers
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +85,7 @@ func (s *Store) Save(now func() []string) error {
 	if tiers == nil {
 		tiers = []string{} // not null
 	}
-	if err := durable.WriteJSON(s.path, file{Version: version, Tiers: tiers}); err != nil {
+	if err := s.file.Replace(file{Version: version, Tiers: tiers})(); err != nil {
 		// It may have been replaced all the same: the next Save has to write.
 		s.kept = false
 		return fmt.Errorf("%w: %w", ErrNotDurable, err)

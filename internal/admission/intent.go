@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"tier-agent/internal/intent"
 	"tier-agent/internal/runtimeapi"
@@ -43,8 +44,8 @@ type seen struct {
 type intents struct {
 	store Store
 
-	mu   sync.Mutex // protects lost, and orders changes: each is a read, a merge and a write
-	lost *lost      // the last write, where it failed; any later one writes all
+	mu   sync.Mutex           // orders changes: each is a read, a merge and a write
+	lost atomic.Pointer[lost] // the last write, where it failed; any later one writes all
 }
 
 // lost is a write that failed. What it was to write holds in memory alone.
@@ -210,7 +211,7 @@ func (in *intents) change(target tier.Target, change func(*intent.Record) bool) 
 	if r.Processes == nil {
 		r.Processes = map[string]int{}
 	}
-	if !change(&r) && in.lost == nil {
+	if !change(&r) && in.lost.Load() == nil {
 		return r, nil
 	}
 	return in.put(r)
@@ -224,8 +225,10 @@ func (in *intents) put(r intent.Record) (intent.Record, error) {
 }
 
 func (in *intents) wrote(k intent.Key, err error) {
-	if in.lost = nil; err != nil {
-		in.lost = &lost{key: k, err: err}
+	if err == nil {
+		in.lost.Store(nil)
+	} else {
+		in.lost.Store(&lost{key: k, err: err})
 	}
 }
 
@@ -233,25 +236,22 @@ func (in *intents) wrote(k intent.Key, err error) {
 func (in *intents) rewrite() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.lost == nil {
+	last := in.lost.Load()
+	if last == nil {
 		return nil
 	}
 	// The record that was lost and no other: its serial number goes up, and a
 	// transition may be about to complete on that of another.
-	r, known := in.store.Get(in.lost.key)
+	r, known := in.store.Get(last.key)
 	if !known {
-		return in.lost.err
+		return last.err
 	}
 	_, err := in.put(r)
 	return err
 }
 
 // written reports whether all that holds in memory is on disk.
-func (in *intents) written() bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.lost == nil
-}
+func (in *intents) written() bool { return in.lost.Load() == nil }
 
 // found is what was found of a target, by place.
 func (in *intents) found(target tier.Target) findings {

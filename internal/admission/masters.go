@@ -58,7 +58,6 @@ func (c *Controller) askMaster(ctx context.Context, i *runtimeapi.Instance, work
 	}
 	now := intent.Master{PID: m.PID, Started: time.Now().Add(-m.Uptime).Unix()}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	s := c.masters[i.Name()]
 	if s.now != (intent.Master{}) && !sameMaster(s.now, now) {
 		c.o.Log.Warn("haproxy has another master: streams of workers of the one before cannot be seen", "haproxy", i.Name(), "master", now.PID, "was", s.now.PID)
@@ -69,7 +68,9 @@ func (c *Controller) askMaster(ctx context.Context, i *runtimeapi.Instance, work
 	if s.worker = worker; changed {
 		s.now = now // and otherwise as it was: readings do not creep
 	}
-	if c.masters[i.Name()] = s; changed {
+	c.masters[i.Name()] = s
+	c.mu.Unlock()
+	if changed {
 		c.keepMasters(i.Name(), s)
 	}
 	return s.now, nil

@@ -78,7 +78,7 @@ func (c *Controller) successions() map[string]succession {
 	return all
 }
 
-// keepMasters writes what is known of an instance's masters. mu must be held.
+// keepMasters writes what is known of an instance's masters.
 func (c *Controller) keepMasters(instance string, s succession) {
 	_ = c.o.Processes.Put(Process{HAProxy: instance, Role: RoleMaster, PID: s.now.PID, Started: s.now.Started})
 	known := map[string]bool{}

@@ -1,23 +1,12 @@
 package durable
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 
 	strict "github.com/go-json-experiment/json"
 )
-
-// WriteJSON replaces the file at path by value in JSON, as WriteFile does, for its
-// owner alone.
-func WriteJSON(path string, value any) error {
-	data, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		return err
-	}
-	return WriteFile(path, append(data, '\n'), 0o600)
-}
 
 // ReadJSON clears what is left beside the file at path, and decodes the file at path into what into points to. It is an error for the
 // file to have more than most bytes, keys that are not known, or anything but one

@@ -18,14 +18,14 @@ func TestJSONIsReadAsItWasWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	var read document
 	require.ErrorIs(t, ReadJSON(path, 100, &read), fs.ErrNotExist)
-	require.NoError(t, WriteJSON(path, document{Names: []string{"a"}}))
+	require.NoError(t, NewFile(path).Replace(document{Names: []string{"a"}})())
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, fs.FileMode(0o600), info.Mode())
 	require.NoError(t, ReadJSON(path, info.Size(), &read), "of exactly as many bytes as it may have")
 	assert.Equal(t, document{Names: []string{"a"}}, read)
 	assert.EqualError(t, ReadJSON(path, info.Size()-1, &read), "more than 28 bytes")
-	require.Error(t, WriteJSON(path, func() {}), "no JSON can say that")
+	require.Error(t, NewFile(path).Replace(func() {})(), "no JSON can say that")
 	require.NoError(t, ReadJSON(path, 100, &read), "and what was there is there still")
 }
 

@@ -22,19 +22,21 @@ const (
 // memory. It is safe for concurrent use.
 type Table[R comparable] struct {
 	path string // empty: in memory alone
+	file *File
 	list string // the name of the records in the file
 	key  func(R) string
 
-	mu      sync.Mutex // protects the rest, and is held while the file is written
-	differs bool       // the file says something else
+	mu      sync.Mutex // protects the rest; the file is written without it
 	records map[string]R
+	changes int // of records
+	written int // how many of them the file has
 }
 
 // OpenTable reads the file at path, {"version": 1, list: [...]}. One that is not there has
 // no record. With an error, which says what is wrong in the file, the table is empty and of
 // use all the same. An empty path keeps the records in memory alone.
 func OpenTable[R comparable](path, list string, key func(R) string, check func(R) error) (*Table[R], error) {
-	t := &Table[R]{path: path, list: list, key: key, records: map[string]R{}}
+	t := &Table[R]{path: path, file: NewFile(path), list: list, key: key, records: map[string]R{}}
 	if path == "" {
 		return t, nil
 	}
@@ -109,45 +111,50 @@ func (t *Table[R]) Get(key string) (R, bool) {
 // Put writes a record in place of the one with its key. With an error it holds in memory
 // all the same, and a Flush writes it.
 func (t *Table[R]) Put(r R) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if was, known := t.records[t.key(r)]; !known || was != r {
-		t.records[t.key(r)], t.differs = r, true
-	}
-	return t.flush()
+	return t.change(func() {
+		if was, known := t.records[t.key(r)]; !known || was != r {
+			t.records[t.key(r)] = r
+			t.changes++
+		}
+	})
 }
 
 // Drop ends the records with those keys. With an error they have ended all the same, and
 // the file says otherwise until a Flush.
 func (t *Table[R]) Drop(keys ...string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, key := range keys {
-		if _, known := t.records[key]; known {
-			delete(t.records, key)
-			t.differs = true
+	return t.change(func() {
+		for _, key := range keys {
+			if _, known := t.records[key]; known {
+				delete(t.records, key)
+				t.changes++
+			}
 		}
-	}
-	return t.flush()
+	})
 }
 
 // Flush writes the file where it says something else.
-func (t *Table[R]) Flush() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.flush()
-}
+func (t *Table[R]) Flush() error { return t.change(func() {}) }
 
-func (t *Table[R]) flush() error {
-	if !t.differs {
+// change makes a change, and waits until the file has it.
+func (t *Table[R]) change(make func()) error {
+	t.mu.Lock()
+	make()
+	changes := t.changes
+	if t.path == "" {
+		t.written = changes
+	}
+	if changes == t.written {
+		t.mu.Unlock()
 		return nil
 	}
-	if t.path != "" {
-		if err := WriteJSON(t.path, map[string]any{"version": tableVersion, t.list: t.sorted()}); err != nil {
-			return err
-		}
+	wait := t.file.Replace(map[string]any{"version": tableVersion, t.list: t.sorted()})
+	t.mu.Unlock()
+	if err := wait(); err != nil {
+		return err
 	}
-	t.differs = false
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.written = max(t.written, changes)
 	return nil
 }
 

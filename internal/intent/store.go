@@ -42,8 +42,9 @@ type file struct {
 type Store struct {
 	dir  string
 	lock *os.File
+	file *durable.File
 
-	mu      sync.Mutex // protects the rest, and is held while the file is written: order on disk is order here
+	mu      sync.Mutex // protects the rest, and orders what is to be written; the file is written without it
 	serial  uint64
 	records map[Key]Record
 }
@@ -60,9 +61,10 @@ func Open(dir string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{dir: dir, lock: lock, records: map[Key]Record{}}
+	s.file = durable.NewFile(s.path())
 	err = s.load()
 	if err == nil {
-		err = s.write()
+		err = written(s.write())
 	}
 	if err != nil {
 		lock.Close()
@@ -94,29 +96,36 @@ func (s *Store) Get(k Key) (Record, bool) {
 // stays closed while this process lives.
 func (s *Store) Put(r Record) (Record, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.serial++
 	r = r.Clone()
 	r.Serial = s.serial
 	s.records[r.Key()] = r
-	return r.Clone(), s.write()
+	wait := s.write()
+	s.mu.Unlock()
+	return r.Clone(), written(wait)
 }
 
 // Drop removes the record of a target, if it is still the one with that serial
 // number; otherwise, and where it cannot be written, the record stays.
 func (s *Store) Drop(k Key, serial uint64) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	r, ok := s.records[k]
 	if !ok || r.Serial != serial {
+		s.mu.Unlock()
 		return fmt.Errorf("%w: serial %d, not %d", ErrMoved, r.Serial, serial)
 	}
 	delete(s.records, k)
-	if err := s.write(); err != nil {
-		s.records[k] = r
-		return err
+	wait := s.write()
+	s.mu.Unlock()
+	err := written(wait)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, another := s.records[k]; !another {
+			s.records[k] = r
+		}
 	}
-	return nil
+	return err
 }
 
 // Move takes records away and puts others there, each under a new serial number, in one
@@ -124,7 +133,6 @@ func (s *Store) Drop(k Key, serial uint64) error {
 // holds in memory all the same.
 func (s *Store) Move(from []Key, to []Record) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, k := range from {
 		delete(s.records, k)
 	}
@@ -134,7 +142,9 @@ func (s *Store) Move(from []Key, to []Record) error {
 		r.Serial = s.serial
 		s.records[r.Key()] = r
 	}
-	return s.write()
+	wait := s.write()
+	s.mu.Unlock()
+	return written(wait)
 }
 
 func (s *Store) sorted() []Record {
@@ -184,8 +194,14 @@ func (s *Store) take(f file) error {
 	return nil
 }
 
-func (s *Store) write() error {
-	if err := durable.WriteJSON(s.path(), file{Version: version, Serial: s.serial, Intents: s.sorted()}); err != nil {
+// write has the file say what the records are now. mu must be held, and not while wait is
+// called.
+func (s *Store) write() (wait func() error) {
+	return s.file.Replace(file{Version: version, Serial: s.serial, Intents: s.sorted()})
+}
+
+func written(wait func() error) error {
+	if err := wait(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotDurable, err)
 	}
 	return nil

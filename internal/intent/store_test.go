@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tier-agent/internal/durable"
 	"tier-agent/test/guarantee"
+	"tier-agent/test/hangfs"
 )
 
 func heavy() Record {
@@ -178,4 +180,35 @@ func TestConcurrentWritersLeaveAWholeFile(t *testing.T) {
 	s = reopen(t, s)
 	defer s.Close()
 	assert.Equal(guarantee.T(t), want, s.All())
+}
+
+// A disk that hangs is waited for as long as durable.Within says, and by nobody who only
+// reads. What it has missed it gets with the next write.
+//
+// Control: with the file written under mu, All waited for the disk.
+func TestADiskThatHangsHoldsUpNobodyWhoReads(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	_, err := s.Put(heavy())
+	require.NoError(t, err)
+	heal := hangfs.Mount(t, dir)
+	other := heavy()
+	other.Tier = "light"
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Put(other)
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return len(s.All()) == 2 }, durable.Within/2, time.Millisecond, "it holds in memory while it is written")
+	err = <-ended
+	require.ErrorIs(guarantee.T(t), err, ErrNotDurable)
+	require.ErrorIs(t, err, durable.ErrSlow)
+	heal()
+	require.Eventually(t, func() bool {
+		_, err := s.Put(other)
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	s = reopen(t, s)
+	defer s.Close()
+	assert.Len(guarantee.T(t), s.All(), 2)
 }

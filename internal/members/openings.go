@@ -48,10 +48,12 @@ func (o Opening) Place() Place { return Place{o.HAProxy, o.Server} }
 // started so, as a newcomer does. They are safe for concurrent use.
 type Openings struct {
 	path string
+	file *durable.File
 
-	mu    sync.Mutex // protects the rest, and is held while the file is written
-	all   map[Place]Opening
-	older bool // the file, than all: it could not be written
+	mu      sync.Mutex // protects the rest; the file is written without it
+	all     map[Place]Opening
+	changes int // of all
+	written int // how many of them the file has
 }
 
 type openingsFile struct {
@@ -62,7 +64,8 @@ type openingsFile struct {
 // Open loads what is in the directory, which has to be there. A file that is not
 // there is an empty one. Every error says what to do.
 func Open(dir string) (*Openings, error) {
-	o := &Openings{path: filepath.Join(dir, openingsName), all: map[Place]Opening{}}
+	path := filepath.Join(dir, openingsName)
+	o := &Openings{path: path, file: durable.NewFile(path), all: map[Place]Opening{}}
 	err := o.load()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s: %w: see in HAProxy which members are in maintenance on purpose, then move the file away, and quiesce those", ErrCorrupt, o.path, err)
@@ -95,15 +98,19 @@ func (o *Openings) Of(haproxy string) []Opening {
 // written holds in memory all the same, and each Keep tries again.
 func (o *Openings) Keep(changed []Opening, gone []Place) error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(changed)+len(gone) == 0 && !o.older {
-		return nil
+	if len(changed)+len(gone) > 0 {
+		o.changes++
 	}
 	for _, p := range gone {
 		delete(o.all, p)
 	}
 	for _, one := range changed {
 		o.all[one.Place()] = one
+	}
+	changes := o.changes
+	if changes == o.written {
+		o.mu.Unlock()
+		return nil
 	}
 	file := openingsFile{Version: version, Openings: []Opening{}}
 	for _, one := range o.all {
@@ -112,9 +119,15 @@ func (o *Openings) Keep(changed []Opening, gone []Place) error {
 	slices.SortFunc(file.Openings, func(a, b Opening) int {
 		return cmp.Or(cmp.Compare(a.HAProxy, b.HAProxy), natural(a.Server, b.Server))
 	})
-	err := durable.WriteJSON(o.path, file)
-	o.older = err != nil
-	return err
+	wait := o.file.Replace(file)
+	o.mu.Unlock()
+	if err := wait(); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.written = max(o.written, changes)
+	return nil
 }
 
 func (o *Openings) load() error {
