@@ -36,8 +36,15 @@ type DNS struct {
 }
 
 // StartDNS listens on 127.0.0.1. The port is one of the lab's, or 0 for any.
-func StartDNS(port int) (*DNS, error) {
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+func StartDNS(port int) (*DNS, error) { return StartDNSAt(fmt.Sprintf("127.0.0.1:%d", port)) }
+
+// StartDNSAt listens on an address and port.
+func StartDNSAt(address string) (*DNS, error) {
+	at, err := net.ResolveUDPAddr("udp4", address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.ListenUDP("udp4", at)
 	if err != nil {
 		return nil, err
 	}
