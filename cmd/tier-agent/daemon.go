@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -52,12 +53,16 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	defer signal.Stop(hangups)
 	// The intents first: nothing may answer before it is known what is closed.
 	store, err := intent.Open(cfg.StateDir)
-	if err != nil {
+	if errors.Is(err, intent.ErrChanged) { // of use all the same
+		log.Error("what is quiesced may not be all that should be", "error", err)
+	} else if err != nil {
 		return err
 	}
 	defer store.Close()
 	openings, err := members.Open(cfg.StateDir)
-	if err != nil {
+	if errors.Is(err, members.ErrChanged) { // of use all the same
+		log.Error("which members are held is not known", "error", err)
+	} else if err != nil {
 		return err
 	}
 	once, err := activation.Open(cfg.StateDir)

@@ -51,7 +51,7 @@ func (f *File) Replace(value any) (wait func() error) {
 		f.next = &replacement{done: make(chan struct{})}
 	}
 	mine := f.next
-	mine.text = append(text, '\n')
+	mine.text = sealed(text)
 	if !f.busy {
 		f.busy = true
 		go f.write()

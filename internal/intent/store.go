@@ -17,6 +17,9 @@ import (
 var (
 	// ErrCorrupt: the file is there and is not what Put writes.
 	ErrCorrupt = errors.New("the intents cannot be read")
+	// ErrChanged: the file is whole, and something else has changed it. What it closes is
+	// closed.
+	ErrChanged = errors.New("the intents were changed by something else than tier-agent")
 	// ErrLocked: another process holds the state directory.
 	ErrLocked = errors.New("another tier-agent uses this state directory")
 	// ErrNotDurable: the intents could not be written; what is on disk is as before.
@@ -50,7 +53,7 @@ type Store struct {
 }
 
 // Open takes the directory, makes it where it is missing, and loads what is in
-// it. Every error says what to do. It writes the file once, so that a directory
+// it. Every error says what to do; with ErrChanged the store is of use all the same. It writes the file once, so that a directory
 // that cannot be written is noticed at the start.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -63,8 +66,12 @@ func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, lock: lock, records: map[Key]Record{}}
 	s.file = durable.NewFile(s.path())
 	err = s.load()
-	if err == nil {
-		err = written(s.write())
+	changed := errors.Is(err, ErrChanged)
+	if err == nil || changed {
+		err = errors.Join(err, written(s.write()))
+	}
+	if changed && !errors.Is(err, ErrNotDurable) {
+		return s, err
 	}
 	if err != nil {
 		lock.Close()
@@ -164,13 +171,26 @@ func (s *Store) load() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
+	changed := errors.Is(err, durable.ErrSum)
+	if err == nil || changed {
 		err = s.take(f)
+	}
+	if err == nil && changed {
+		s.onlyClose()
+		return fmt.Errorf("%w: %s: each is kept as a quiesce that was confirmed, and what it found is not believed, so that a readmit wants --take-hold: see whether all are there that should be", ErrChanged, s.path())
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w: see which tiers are to be closed, then repair the file or move it away and quiesce those tiers again", ErrCorrupt, s.path(), err)
 	}
 	return nil
+}
+
+// onlyClose leaves of each record what keeps its target closed.
+func (s *Store) onlyClose() {
+	for k, r := range s.records {
+		r.Phase, r.Found, r.Processes, r.Masters, r.Without = Quiesced, nil, nil, nil, nil
+		s.records[k] = r
+	}
 }
 
 func (s *Store) take(f file) error {

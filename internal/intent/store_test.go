@@ -1,6 +1,9 @@
 package intent
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -211,4 +214,65 @@ func TestADiskThatHangsHoldsUpNobodyWhoReads(t *testing.T) {
 	s = reopen(t, s)
 	defer s.Close()
 	assert.Len(guarantee.T(t), s.All(), 2)
+}
+
+// What something else has changed closes what it closes, and opens nothing.
+//
+// Control: without onlyClose, what was found there was believed.
+func TestAFileThatSomethingElseHasChangedOnlyCloses(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	r := heavy()
+	r.Phase, r.Without = Readmitting, []string{"edge"}
+	_, err := s.Put(r)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	text, err := os.ReadFile(s.path())
+	require.NoError(t, err)
+	edited := bytes.Replace(text, []byte(`"heavy/h1": 0`), []byte(`"heavy/h1": 8`), 1)
+	require.NotEqual(t, text, edited)
+	require.NoError(t, os.WriteFile(s.path(), edited, 0o600))
+
+	s, err = Open(dir)
+	require.ErrorIs(guarantee.T(t), err, ErrChanged)
+	assert.ErrorContains(t, err, s.path())
+	require.Len(guarantee.T(t), s.All(), 1)
+	one := s.All()[0]
+	assert.Equal(guarantee.T(t), Quiesced, one.Phase)
+	assert.Empty(guarantee.T(t), one.Found)
+	assert.Empty(guarantee.T(t), one.Without)
+	s = reopen(t, s)
+	require.NoError(t, s.Close())
+}
+
+// A file of the version before is read, and what that version reads of this one's closes the
+// same.
+func TestTheIntentsOfTheVersionBefore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, fileName)
+	old := []byte(`{"version":1,"serial":7,"intents":[{"tier":"heavy","reason":"swap","who":"a","since":"2027-01-15T08:00:00Z","phase":"quiesced","serial":7}]}`)
+	require.NoError(t, os.WriteFile(path, old, 0o600))
+	s := open(t, dir)
+	_, closed := s.Get(Key{Tier: "heavy"})
+	require.True(guarantee.T(t), closed)
+	other := heavy()
+	other.Tier = "light"
+	_, err := s.Put(other)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	kept, err := os.ReadFile(path + ".old")
+	require.NoError(t, err)
+	assert.Equal(t, old, kept)
+
+	// As the version before has read it.
+	text, err := os.Open(path)
+	require.NoError(t, err)
+	defer text.Close()
+	d := json.NewDecoder(text)
+	d.DisallowUnknownFields()
+	var f file
+	require.NoError(t, d.Decode(&f))
+	_, err = d.Token()
+	require.ErrorIs(t, err, io.EOF)
+	assert.Len(guarantee.T(t), f.Intents, 2)
 }

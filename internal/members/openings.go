@@ -12,6 +12,9 @@ import (
 	"tier-agent/internal/durable"
 )
 
+// ErrChanged: the file is whole, and something else has changed it. It opens nothing.
+var ErrChanged = errors.New("the openings were changed by something else than tier-agent")
+
 // ErrCorrupt: the file is there and is not what Openings writes.
 var ErrCorrupt = errors.New("the openings cannot be read")
 
@@ -62,11 +65,19 @@ type openingsFile struct {
 }
 
 // Open loads what is in the directory, which has to be there. A file that is not
-// there is an empty one. Every error says what to do.
+// there is an empty one. Every error says what to do; with ErrChanged it is of use all the
+// same.
 func Open(dir string) (*Openings, error) {
 	path := filepath.Join(dir, openingsName)
 	o := &Openings{path: path, file: durable.NewFile(path), all: map[Place]Opening{}}
 	err := o.load()
+	if errors.Is(err, durable.ErrSum) {
+		for p, one := range o.all {
+			one.Held = true
+			o.all[p] = one
+		}
+		return o, fmt.Errorf("%w: %s: %w: what is in maintenance there is taken to be so on purpose", ErrChanged, o.path, err)
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s: %w: see in HAProxy which members are in maintenance on purpose, then move the file away, and quiesce those", ErrCorrupt, o.path, err)
 	}
@@ -132,8 +143,9 @@ func (o *Openings) Keep(changed []Opening, gone []Place) error {
 
 func (o *Openings) load() error {
 	var file openingsFile
-	if err := durable.ReadJSON(o.path, maxFile, &file); err != nil {
-		return err
+	read := durable.ReadJSON(o.path, maxFile, &file)
+	if read != nil && !errors.Is(read, durable.ErrSum) {
+		return read
 	}
 	switch {
 	case file.Version != version:
@@ -147,5 +159,5 @@ func (o *Openings) load() error {
 		}
 		o.all[one.Place()] = one
 	}
-	return nil
+	return read
 }

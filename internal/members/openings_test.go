@@ -1,6 +1,7 @@
 package members
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -77,4 +78,19 @@ func TestOpeningsThatCouldNotBeWrittenAreWrittenLater(t *testing.T) {
 	again, err := Open(dir)
 	require.NoError(t, err)
 	assert.Equal(t, []Opening{opening("edge", "gpu/gpu9")}, again.Of("edge"))
+}
+
+// What something else has changed opens no member: all of them are held.
+func TestOpeningsThatSomethingElseHasChanged(t *testing.T) {
+	dir := t.TempDir()
+	o, err := Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, o.Keep([]Opening{{HAProxy: "edge", Server: "b/s1", Address: "10.0.0.1:80", PID: 42}}, nil))
+	text, err := os.ReadFile(o.path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(o.path, bytes.Replace(text, []byte("42"), []byte("43"), 1), 0o600))
+	o, err = Open(dir)
+	require.ErrorIs(t, err, ErrChanged)
+	one, known := o.Get(Place{"edge", "b/s1"})
+	assert.True(t, known && one.Held)
 }

@@ -108,7 +108,7 @@ for a in "$@"; do if [ -f "$a" ]; then chmod 644 "$a"; fi; done
 exec setpriv --reuid=65534 --regid=65534 --clear-groups `+dir+`/tier-agent "$@"
 `), 0o755))
 		w := newWorldWith(t, haproxy, worldOptions{agent: script, config: func(o lab.Options, text string) string {
-			require.NoError(t, os.Chmod(o.Dir, 0o777))
+			require.NoError(t, os.Chmod(o.Dir, 0o777|os.ModeSticky))
 			return strings.Replace(text, "mode 660 level admin", "mode 666 level admin", 1)
 		}})
 		w.verb(0, "quiesce", "heavy", "--reason", "swap")
