@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,16 +12,11 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
-	"tier-agent/internal/activation"
 	"tier-agent/internal/admission"
 	"tier-agent/internal/agentcheck"
 	"tier-agent/internal/config"
-	"tier-agent/internal/durable"
 	"tier-agent/internal/httpapi"
-	"tier-agent/internal/intent"
-	"tier-agent/internal/members"
 	"tier-agent/internal/observe"
-	"tier-agent/internal/override"
 	"tier-agent/internal/probe"
 	"tier-agent/internal/runtimeapi"
 	"tier-agent/internal/tier"
@@ -52,51 +46,17 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	// The intents first: nothing may answer before it is known what is closed.
-	store, err := intent.Open(cfg.StateDir)
-	if errors.Is(err, intent.ErrChanged) { // of use all the same
-		log.Error("what is quiesced may not be all that should be", "error", err)
-	} else if err != nil {
+	kept, err := within(ctx, "state_dir "+cfg.StateDir, func() (disk, error) { return openDisk(cfg.StateDir, log) })
+	if err != nil {
 		return err
 	}
-	defer store.Close()
-	openings, err := members.Open(cfg.StateDir)
-	if errors.Is(err, members.ErrChanged) { // of use all the same
-		log.Error("which members are held is not known", "error", err)
-	} else if err != nil {
-		return err
-	}
-	once, err := activation.Open(cfg.StateDir)
-	if err != nil { // of use all the same
-		log.Warn("activation_min counts for no tier that is configured now", "error", err)
-	}
-	overrides, err := override.Open(cfg.StateDir, time.Now())
-	if err != nil { // of use all the same
-		log.Warn("overrides from before are not in force", "error", err)
-	}
-	unasked, err := admission.UnaskedServers(cfg.StateDir)
-	if err != nil { // of use all the same
-		log.Warn("servers that were closed, since nothing asks about them, are not known", "error", err)
-	}
-	processes, err := admission.Processes(cfg.StateDir)
-	if err != nil { // of use all the same
-		log.Warn("which processes of HAProxy there were before is not known", "error", err)
-	}
-	ls, err := listen(cfg.Listen, log)
+	defer kept.close()
+	ls, err := within(ctx, "the listeners", func() (listeners, error) { return listen(cfg.Listen, log) })
 	if err != nil {
 		return err
 	}
 	defer ls.close()
-	return serveOn(ctx, ls, disk{store, openings, once, overrides, unasked, processes}, cfg, hangups, log)
-}
-
-// disk is what is kept in the state directory.
-type disk struct {
-	intents   admission.Store
-	openings  admission.Openings
-	once      *activation.Store
-	overrides *override.Store
-	unasked   *durable.Table[admission.Unasked]
-	processes *durable.Table[admission.Process]
+	return serveOn(ctx, ls, kept, cfg, hangups, log)
 }
 
 func serveOn(ctx context.Context, ls listeners, kept disk, cfg *config.Config, hangups <-chan os.Signal, log *slog.Logger) error {

@@ -18,13 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tier-agent/internal/activation"
-	"tier-agent/internal/admission"
 	"tier-agent/internal/config"
 	"tier-agent/internal/httpapi"
-	"tier-agent/internal/intent"
-	"tier-agent/internal/members"
-	"tier-agent/internal/override"
 	"tier-agent/test/guarantee"
 )
 
@@ -135,6 +130,7 @@ func (j *journal) String() string {
 type running struct {
 	listeners
 	agent, http, socket string
+	stateDir            string
 	log                 *journal
 	hangups             chan os.Signal
 	stop                context.CancelFunc
@@ -148,29 +144,20 @@ func start(t testing.TB, cfg *config.Config) *running {
 	ls, err := listen(cfg.Listen, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	dir := t.TempDir()
-	store, err := intent.Open(dir)
+	kept, err := openDisk(dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	openings, err := members.Open(dir)
-	require.NoError(t, err)
-	once, err := activation.Open(dir)
-	require.NoError(t, err)
-	overrides, err := override.Open(dir, time.Now())
-	require.NoError(t, err)
-	unasked, err := admission.UnaskedServers(dir)
-	require.NoError(t, err)
-	processes, err := admission.Processes(dir)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	t.Cleanup(kept.close)
 	ctx, stop := context.WithCancel(context.Background())
 	d := &running{
 		listeners: ls, agent: ls.agent.Addr().String(), http: ls.http.Addr().String(), socket: cfg.Listen.Admin.Path,
-		log: new(journal), hangups: make(chan os.Signal, 1), stop: stop, ended: make(chan struct{}),
+		stateDir: dir,
+		log:      new(journal), hangups: make(chan os.Signal, 1), stop: stop, ended: make(chan struct{}),
 	}
 	log := slog.New(slog.NewJSONHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	go func() {
 		defer close(d.ended)
 		defer ls.close()
-		d.err = serveOn(ctx, ls, disk{store, openings, once, overrides, unasked, processes}, cfg, d.hangups, log)
+		d.err = serveOn(ctx, ls, kept, cfg, d.hangups, log)
 	}()
 	t.Cleanup(func() {
 		stop()

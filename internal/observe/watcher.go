@@ -61,6 +61,7 @@ type watched struct {
 	mu    sync.Mutex      // held for one look: dumps are taken, and files written, in one order
 	asked map[string]bool // backends whose ways back are known, of the process that was seen last
 	file  *statefile.File
+	busy  chan string // not nil: the file is being kept, and says what is wrong with it here
 }
 
 // retryAfter is the time to the next read of an instance that could not be
@@ -268,26 +269,6 @@ func (one *watched) read(ctx context.Context) (runtimeapi.ServersState, error) {
 		dump.Err = fmt.Errorf("haproxy %s: process %d is being replaced", dump.Instance, dump.Value.Info.PID)
 	}
 	return dump.Value, dump.Err
-}
-
-// keep writes the instance's state file and says what is wrong with it.
-func (w *Watcher) keep(one *watched, dump runtimeapi.ServersState, now View, started bool) string {
-	if one.file == nil || !w.files.Load() {
-		return ""
-	}
-	shown := &dump
-	if now.Err != nil {
-		shown = nil
-	} else if started {
-		one.file.Started(dump)
-	}
-	if _, err := one.file.Keep(shown); err != nil {
-		return "not written: " + err.Error()
-	}
-	if name := one.file.Forgotten(); name != "" {
-		return "not loaded: its row for " + name + " was there and " + name + " came up open; does server-state-file name it?"
-	}
-	return ""
 }
 
 // replaced reports whether another process than the one of last shows this.
