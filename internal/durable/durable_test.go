@@ -31,3 +31,23 @@ func TestTheSameFailureHasTheSameText(t *testing.T) {
 		assert.True(t, errors.Is(first, want), "%v", first)
 	}
 }
+
+// A process that was killed in the middle of a write has left its temporary file.
+//
+// Control: with Clear left out of ReadJSON, it stayed.
+func TestWhatAKillHasLeftIsCleared(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "intents.json")
+	ours := path[:len(dir)+1] + ".intents.json123456789"
+	others := []string{"intents.json.old", ".intents.json", ".intents.json12x", ".other.json1", "intents.json1"}
+	for _, name := range others {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	require.NoError(t, os.WriteFile(ours, nil, 0o600))
+	var read document
+	require.ErrorIs(t, ReadJSON(path, 100, &read), fs.ErrNotExist)
+	assert.NoFileExists(t, ours)
+	for _, name := range others {
+		assert.FileExists(t, filepath.Join(dir, name))
+	}
+}

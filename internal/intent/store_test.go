@@ -276,3 +276,15 @@ func TestTheIntentsOfTheVersionBefore(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 	assert.Len(guarantee.T(t), f.Intents, 2)
 }
+
+// The lock is a file of this folder: a link would have a root process make one anywhere.
+//
+// Control: without O_NOFOLLOW the file was made.
+func TestTheLockIsNoLink(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "made")
+	require.NoError(t, os.Symlink(elsewhere, filepath.Join(dir, lockName)))
+	_, err := Open(dir)
+	assert.ErrorIs(guarantee.T(t), err, ErrNotDurable)
+	assert.ErrorContains(t, err, "lock is a link: remove it")
+	assert.NoFileExists(guarantee.T(t), elsewhere)
+}

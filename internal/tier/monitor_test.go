@@ -237,3 +237,18 @@ func TestMissedProbesAreNotMadeUpFor(t *testing.T) {
 	late := t0.Add(5 * time.Second)
 	assert.Equal(t, late, nextAfter(t0, late, time.Second))
 }
+
+func TestWhatRepeatsIsSaidOnceAMinute(t *testing.T) {
+	var r repeated
+	now := time.Now()
+	more, say := r.say(now)
+	assert.True(t, say)
+	assert.Zero(t, more)
+	for range 7 {
+		_, say = r.say(now.Add(sayEvery - 1))
+		assert.False(t, say)
+	}
+	more, say = r.say(now.Add(sayEvery))
+	assert.True(t, say)
+	assert.Equal(t, 7, more)
+}
