@@ -19,7 +19,7 @@ func (a *app) serve() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cfg, err := config.Load(file)
+			cfg, err := config.Start(file)
 			if err != nil {
 				return err
 			}

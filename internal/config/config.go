@@ -57,13 +57,17 @@ type Config struct {
 // is at fault; otherwise it wraps the operating system's error or ErrTooLarge.
 func Load(path string) (*Config, error) { return load(path, secrets{tried: true}) }
 
+// Start is Load for a start: a secret that is not read in time, since it is on a mount that
+// hangs, is a remark. What does not need it is to be probed all the same.
+func Start(path string) (*Config, error) { return load(path, secrets{tried: true, start: true}) }
+
 // Check is Load for somebody who is not the service: a credential that systemd passes
 // to that alone is a remark where it cannot be looked at.
 func Check(path string) (*Config, error) { return load(path, secrets{tried: true, outside: true}) }
 
 // readWithin bounds how long the file may take to be read: it may be a pipe that nobody
 // writes into, or on a mount that hangs.
-const readWithin = 5 * time.Second
+const readWithin = time.Second
 
 func load(path string, s secrets) (*Config, error) {
 	late := time.NewTimer(readWithin)

@@ -64,8 +64,8 @@ func (d *decoder) syntax(data []byte) (docs []*ast.DocumentNode, ok bool) {
 }
 
 // maxMarks bounds the characters of a file that may begin or part values. Of each the YAML
-// library makes a token of some hundred bytes. Fifteen thousand servers have half as many.
-const maxMarks = 150_000
+// library makes a token of some hundred bytes. Ten thousand servers have three quarters of them.
+const maxMarks = 80_000
 
 // crowded says where there are too many.
 func crowded(data []byte) (at place, message string) {

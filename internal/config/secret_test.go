@@ -222,3 +222,20 @@ func TestOneReadOfAFileThatHangs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "s3cret", value)
 }
+
+// A token on a mount that hangs ends no start: the other tiers are to be served.
+//
+// Control: with errSlow reported at a start, too, there was no configuration.
+func TestATokenThatHangsIsARemarkAtAStart(t *testing.T) {
+	dir := t.TempDir()
+	hangfs.Mount(t, dir)
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`tiers:
+  - {name: a, admission: agent-check, identity: {id: m, token_file: %s/token}, servers: [{server: a/s, url: "http://127.0.0.1:1"}]}
+`, dir)), 0o600))
+	cfg, err := Start(file)
+	require.NoError(guarantee.T(t), err)
+	assert.Contains(t, fmt.Sprint(cfg.Remarks), "the file with the token was not read in time; see to its mount")
+	_, err = Load(file)
+	assert.ErrorContains(t, err, "the file with the token was not read in time", "a reload has something to lose")
+}

@@ -22,9 +22,10 @@ const Within = 2 * time.Second
 type File struct {
 	path string
 
-	mu   sync.Mutex // protects the rest; nothing is written under it
-	next *replacement
-	busy bool // a goroutine writes
+	mu    sync.Mutex // protects the rest; nothing is written under it
+	next  *replacement
+	busy  bool      // a goroutine writes
+	since time.Time // it has begun that write
 }
 
 // replacement is the newest text that nobody has begun to write.
@@ -53,11 +54,11 @@ func (f *File) Replace(value any) (wait func() error) {
 	mine := f.next
 	mine.text = sealed(text)
 	if !f.busy {
-		f.busy = true
+		f.busy, f.since = true, time.Now()
 		go f.write()
 	}
 	return func() error {
-		late := time.NewTimer(Within)
+		late := time.NewTimer(f.patience())
 		defer late.Stop()
 		select {
 		case <-mine.done:
@@ -66,6 +67,17 @@ func (f *File) Replace(value any) (wait func() error) {
 			return fmt.Errorf("%s: %w", f.path, ErrSlow)
 		}
 	}
+}
+
+// patience is how long a write is worth waiting for: of a disk that has hung for Within
+// already, not at all.
+func (f *File) patience() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.busy && time.Since(f.since) > Within {
+		return 0
+	}
+	return Within
 }
 
 // write writes what there is to write, and ends.
@@ -78,6 +90,7 @@ func (f *File) write() {
 			f.mu.Unlock()
 			return
 		}
+		f.since = time.Now()
 		f.mu.Unlock()
 		mine.err = WriteFile(f.path, mine.text, 0o600)
 		close(mine.done)
