@@ -99,6 +99,7 @@ func (c *Controller) Quiesce(ctx context.Context, q QuiesceRequest) Result {
 		case !first:
 			return r.end(Done, CodeOK, "%s was quiesced already, by %s for %q%s%s", q.Target, closure.Who, closure.Reason, files, r.waysIn())
 		case r.spec.AgentWords:
+			r.lookAround(ctx)
 			return r.end(Done, CodeOK, "%s is quiesced; HAProxy hears of it at its next agent-check, which nothing here can confirm%s", q.Target, r.waysIn())
 		}
 		return r.end(Done, CodeOK, "%s is quiesced and drained in HAProxy%s%s%s%s", q.Target, r.absent(), files, r.unlisted(), r.waysIn())
@@ -199,7 +200,13 @@ const lookWithin = time.Second
 
 // lookFirst has the guard of a server count what HAProxy does now, and not a look ago.
 func (r *run) lookFirst(ctx context.Context) {
-	if r.Target.Server == "" || r.o.Watcher == nil || len(r.set.Instances()) == 0 {
+	if r.Target.Server != "" && len(r.set.Instances()) > 0 {
+		r.lookAround(ctx)
+	}
+}
+
+func (r *run) lookAround(ctx context.Context) {
+	if r.o.Watcher == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)

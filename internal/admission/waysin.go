@@ -122,8 +122,8 @@ func (w *ways) through(v observe.View, name, of string, settled bool) WayIn {
 	way := WayIn{Instance: v.Instance, Server: name, Of: of}
 	switch {
 	case w.refused(v, name):
-	case s.Takes() && name == of: // opened behind the quiesce, which status and its intent say
-	case s.Takes():
+	case s.Takes() && name == of && !(w.inWords(of) && by != ""): // opened behind the quiesce, which status and its intent say
+	case s.Takes() && name != of:
 		way.Kind = WayAddress
 		way.Message = fmt.Sprintf("haproxy %s sends requests to %s, which is open and has the address of %s, %s", v.Instance, name, of, s.Address)
 	case by != "" && !s.Admin.Maint() && !w.staysDown(v, name, settled):
@@ -131,6 +131,13 @@ func (w *ways) through(v observe.View, name, of string, settled bool) WayIn {
 		way.Message = fmt.Sprintf("haproxy %s sends clients with %s to %s while that is up: a drain does not hold them off", v.Instance, by, name)
 	}
 	return way
+}
+
+// inWords reports whether a server is driven by the agent-check's words alone. Right after a
+// quiesce HAProxy has not heard of it yet.
+func (w *ways) inWords(server string) bool {
+	a, _ := w.o.Model.Server([]byte(server))
+	return a.AgentWords
 }
 
 // refused reports whether the gate refuses all that goes to a server's backend: that
