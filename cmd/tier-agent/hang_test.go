@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,4 +72,9 @@ func TestADiskThatHangsStopsNobody(t *testing.T) {
 	}
 	assert.Equal(t, "not_durable", <-result)
 	d.end(t)
+	heal()
+	require.Eventually(t, func() bool { // what waited behind the write that hung
+		text, _ := os.ReadFile(filepath.Join(d.stateDir, "intents.json"))
+		return strings.Contains(string(text), `"heavy"`)
+	}, 10*time.Second, time.Millisecond)
 }

@@ -46,8 +46,8 @@ func (w *world) cost() cost {
 // sides, kills of HAProxy, peers that come and go. tier-agent ends with the goroutines, files
 // and memory that it began with, and no race was seen.
 //
-// Control: with the Close of the probe's line left out, files and goroutines had grown by
-// hundreds.
+// Control: with stop left out of do, what went on speaking of an ended command ended the
+// process.
 func TestAStormLeavesNothingBehind(t *testing.T) {
 	mostlyWaits(t)
 	t.Run(versions()[0], func(t *testing.T) {
