@@ -30,10 +30,13 @@ func (d disk) close() { _ = d.intents.Close() }
 // openDisk reads all of it. What only spares something, and cannot be read, is no error.
 func openDisk(dir string, log *slog.Logger) (d disk, err error) {
 	d.intents, err = intent.Open(dir)
-	if errors.Is(err, intent.ErrChanged) { // of use all the same
-		log.Error("what is quiesced may not be all that should be", "error", err)
-	} else if err != nil {
+	switch {
+	case d.intents == nil:
 		return d, err
+	case errors.Is(err, intent.ErrChanged):
+		log.Error("what is quiesced may not be all that should be", "error", err)
+	case err != nil: // closed is what was, and what is quiesced now is said not to be durable
+		log.Error("the state directory cannot be written", "error", err)
 	}
 	openings, err := members.Open(dir)
 	if errors.Is(err, members.ErrChanged) { // of use all the same

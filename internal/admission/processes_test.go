@@ -169,7 +169,7 @@ func TestTheGuardLooksFirst(t *testing.T) {
 
 // A server whose agent-check asks about the one that is to be quiesced goes down with it.
 //
-// Control: without followsNobody the quiesce was done.
+// Control: with alone left out of tooFew the quiesce was done.
 func TestTheGuardCountsNoServerThatFollowsAnother(t *testing.T) {
 	l := newLab(t, func(o *Options, _ *runtimeapi.Options) { o.Polls = new(observe.Polls) })
 	l.watching(t)

@@ -173,7 +173,8 @@ func (r *run) tooFew() (where string, left int) {
 	}
 	for _, o := range views {
 		takes := func(s string) bool { return o.Servers == nil || o.Servers[s].Takes() }
-		alone := func(s string) bool { return r.followsNobody(o, s, r.spec.Name) }
+		// An answer about another server would take such a one down, too.
+		alone := func(s string) bool { return !r.o.Polls.Follows(o, s, r.spec.Name, time.Now()) }
 		if !takes(r.Target.Server) || slices.Contains(r.Without, o.Instance) {
 			continue // it does not serve there, or nothing does
 		}
@@ -213,16 +214,6 @@ func (r *run) lookAround(ctx context.Context) {
 	defer cancel()
 	r.o.Watcher.Look(ctx)
 	r.judge()
-}
-
-// followsNobody is false of a server whose agent-check runs and asks about another one: an
-// answer about that one would take this one down, too.
-func (c *Controller) followsNobody(o observe.View, server, tier string) bool {
-	if c.o.Polls == nil || !o.Servers[server].Agent.Enabled {
-		return true
-	}
-	asking := c.o.Polls.Asking(o, server, tier, time.Now())
-	return asking.Agent || asking.Unknown
 }
 
 // rollBack puts every server back to what was found and opens the gate again.

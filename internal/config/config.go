@@ -57,8 +57,8 @@ type Config struct {
 // is at fault; otherwise it wraps the operating system's error or ErrTooLarge.
 func Load(path string) (*Config, error) { return load(path, secrets{tried: true}) }
 
-// Start is Load for a start: a secret that is not read in time, since it is on a mount that
-// hangs, is a remark. What does not need it is to be probed all the same.
+// Start is Load for a start: a secret that cannot be used is a remark. What does not need it
+// is to be probed all the same, and a start that is refused closes everything.
 func Start(path string) (*Config, error) { return load(path, secrets{tried: true, start: true}) }
 
 // Check is Load for somebody who is not the service: a credential that systemd passes

@@ -86,7 +86,7 @@ func (d *decoder) hosts(v value) (hosts []string) {
 	d.sequence(v, func(_ int, v value) {
 		switch name, ok := d.text(v); {
 		case !ok:
-		case !hostName.MatchString(name):
+		case !hostName.MatchString(name), strings.Count(name, ":") == 1:
 			d.report(v.place, quote(name)+" is no host name", "write a name without a port, such as tier-agent.example.com")
 		default:
 			hosts = append(hosts, name)

@@ -223,9 +223,9 @@ func TestOneReadOfAFileThatHangs(t *testing.T) {
 	assert.Equal(t, "s3cret", value)
 }
 
-// A token on a mount that hangs ends no start: the other tiers are to be served.
+// A token that cannot be read ends no start: the other tiers are to be served.
 //
-// Control: with errSlow reported at a start, too, there was no configuration.
+// Control: with it reported at a start, too, there was no configuration.
 func TestATokenThatHangsIsARemarkAtAStart(t *testing.T) {
 	dir := t.TempDir()
 	hangfs.Mount(t, dir)
@@ -235,7 +235,7 @@ func TestATokenThatHangsIsARemarkAtAStart(t *testing.T) {
 `, dir)), 0o600))
 	cfg, err := Start(file)
 	require.NoError(guarantee.T(t), err)
-	assert.Contains(t, fmt.Sprint(cfg.Remarks), "the file with the token was not read in time; see to its mount")
+	assert.Contains(t, fmt.Sprint(cfg.Remarks), "the file with the token was not read in time; see to it")
 	_, err = Load(file)
 	assert.ErrorContains(t, err, "the file with the token was not read in time", "a reload has something to lose")
 }

@@ -28,8 +28,8 @@ func (d *decoder) usable(at place, s *Secret) {
 	}
 	switch err := s.try(d.secrets.until); {
 	case err == nil:
-	case errors.Is(err, errSlow) && d.secrets.start:
-		d.remark(at, "the file with the token "+err.Error(), "see to its mount; until it can be read, the probes that send it fail")
+	case d.secrets.start:
+		d.remark(at, "the file with the token "+err.Error(), "see to it; until it can be read, the probes that send it fail")
 	case errors.Is(err, errNoFolder) && d.secrets.outside:
 		d.remark(at, "the credential cannot be looked at outside of the service", "set CREDENTIALS_DIRECTORY to a folder that has it, to have it checked")
 	case errors.Is(err, errNoFolder):

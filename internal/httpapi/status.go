@@ -200,7 +200,7 @@ func (ro *ReadOnly) inEach(observed []observe.View, now time.Time, server, tier 
 		all[o.Instance] = ShownStatus{
 			Takes: s.Takes(), State: s.String(), Weight: s.Weight,
 			AgentCheck: checkWord(s.Agent), HealthCheck: checkWord(s.Health),
-			Asks: asking.Any(), Follows: s.Agent.Enabled && !asking.Agent && !asking.Unknown,
+			Asks: asking.Any(), Follows: ro.Polls.Follows(o, server, tier, now),
 			Gated: ro.Polls.Asks(o, observe.Gate, tier, now), Heard: o.Down[server],
 		}
 	}

@@ -53,7 +53,8 @@ type Store struct {
 }
 
 // Open takes the directory, makes it where it is missing, and loads what is in
-// it. Every error says what to do; with ErrChanged the store is of use all the same. It writes the file once, so that a directory
+// it. Every error says what to do. With ErrChanged the store is of use all the same, and
+// with ErrNotDurable where it is not nil: what there was is known, and the disk is full. It writes the file once, so that a directory
 // that cannot be written is noticed at the start.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -66,12 +67,12 @@ func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, lock: lock, records: map[Key]Record{}}
 	s.file = durable.NewFile(s.path())
 	err = s.load()
-	changed := errors.Is(err, ErrChanged)
+	changed, found := errors.Is(err, ErrChanged), len(s.records) > 0 || s.serial > 0
 	if err == nil || changed {
 		err = errors.Join(err, written(s.write()))
 	}
-	if changed && !errors.Is(err, ErrNotDurable) {
-		return s, err
+	if changed || found && errors.Is(err, ErrNotDurable) {
+		return s, err // of use all the same
 	}
 	if err != nil {
 		lock.Close()
@@ -229,6 +230,9 @@ func written(wait func() error) error {
 
 func takeLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, syscall.EROFS) {
+		f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	}
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, fmt.Errorf("%w: %s is a link: remove it, and see who else may write the state directory", ErrNotDurable, path)
 	}

@@ -135,6 +135,15 @@ func (p *Polls) Asking(v View, server, tier string, now time.Time) Asking {
 	}
 }
 
+// followsAfter is how long a process has run before an agent-check that has not asked about a
+// server asks about another one: agent-inter is 30 s at most where HAProxy is to hear anything.
+const followsAfter = time.Minute
+
+// Follows reports whether the agent-check of a server runs and asks about another one.
+func (p *Polls) Follows(v View, server, tier string, now time.Time) bool {
+	return p != nil && v.Servers[server].Agent.Enabled && now.Sub(v.Started()) > followsAfter && !p.Asking(v, server, tier, now).Agent
+}
+
 // CheckAsks reports whether a check of that kind runs on the server and asks for name.
 func (p *Polls) CheckAsks(v View, k Kind, server, name string, now time.Time) bool {
 	s := v.Servers[server]
