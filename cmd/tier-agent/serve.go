@@ -1,11 +1,16 @@
 package main
 
 import (
+	"io"
 	"log/slog"
+	"os/signal"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"tier-agent/internal/config"
+	"tier-agent/internal/patient"
 )
 
 func (a *app) serve() *cobra.Command {
@@ -15,7 +20,11 @@ func (a *app) serve() *cobra.Command {
 		Short: "Run tier-agent",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := a.logger(level, format)
+			// A reader of the log that stops, or is gone, holds up nothing here.
+			signal.Ignore(syscall.SIGPIPE)
+			lines := patient.NewWriter(a.err)
+			defer lines.Close(time.Second)
+			log, err := logger(lines, level, format)
 			if err != nil {
 				return err
 			}
@@ -35,16 +44,16 @@ func (a *app) serve() *cobra.Command {
 	return cmd
 }
 
-func (a *app) logger(level, format string) (*slog.Logger, error) {
+func logger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, usage("--log-level %q: give debug, info, warn or error", level)
 	}
 	switch options := (&slog.HandlerOptions{Level: l}); format {
 	case "json":
-		return slog.New(slog.NewJSONHandler(a.err, options)), nil
+		return slog.New(slog.NewJSONHandler(w, options)), nil
 	case "text":
-		return slog.New(slog.NewTextHandler(a.err, options)), nil
+		return slog.New(slog.NewTextHandler(w, options)), nil
 	}
 	return nil, usage("--log-format %q: give json or text", format)
 }

@@ -17,6 +17,7 @@ import (
 
 	"tier-agent/internal/admission"
 	"tier-agent/internal/owner"
+	"tier-agent/internal/patient"
 )
 
 var (
@@ -51,7 +52,7 @@ type Client struct {
 // NewClient returns a client of the socket at path.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
+		return patient.Dial(ctx, "unix", path)
 	}
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // maxAddresses bounds how many addresses of a name are tried.
@@ -63,6 +65,28 @@ func (r *run) connect() (net.Conn, error) {
 		}
 	}
 	return nil, first
+}
+
+// lookUps has one look-up of each name under way. One that a probe has given up goes on until
+// the resolver gives up, with the files that it holds.
+var lookUps singleflight.Group
+
+// lookUpWithin is longer than the resolver takes for one name server.
+const lookUpWithin = 10 * time.Second
+
+func lookUpOnce(ctx context.Context, host string) ([]netip.Addr, error) {
+	found := lookUps.DoChan(host, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), lookUpWithin)
+		defer cancel()
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	})
+	select {
+	case r := <-found:
+		ips, _ := r.Val.([]netip.Addr) // nil with an error
+		return ips, r.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (r *run) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {

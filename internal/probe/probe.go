@@ -31,6 +31,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"tier-agent/internal/patient"
 )
 
 // Bounds of Target.MaxBody, in bytes. A value outside is moved to the nearer one.
@@ -154,12 +156,12 @@ func New(o Options) *Prober {
 	p := &Prober{dial: o.DialContext, lookUp: o.LookUp, tls: &tls.Config{}, userAgent: o.UserAgent}
 	if p.lookUp == nil && p.dial == nil {
 		p.lookUp = func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+			return lookUpOnce(ctx, host)
 		}
 	}
 	if p.dial == nil {
-		// A connection that lives for one probe needs no TCP keep-alive, nor its system calls.
-		p.dial = (&net.Dialer{KeepAlive: -1}).DialContext
+		// It sets no TCP keep-alive, which a connection that lives for one probe does not need.
+		p.dial = patient.Dial
 	}
 	if o.TLS != nil {
 		p.tls = o.TLS.Clone()

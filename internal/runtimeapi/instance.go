@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"tier-agent/internal/patient"
 )
 
 const (
@@ -54,7 +56,7 @@ func New(name, network, address string, o Options) *Instance {
 		o.MaxAnswer = defaultMaxAnswer
 	}
 	if o.Dial == nil {
-		o.Dial = new(net.Dialer).DialContext
+		o.Dial = patient.Dial
 	}
 	return &Instance{
 		name: name, stats: Socket{network, address}, options: o,
