@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -29,6 +30,9 @@ func (d disk) close() { _ = d.intents.Close() }
 
 // openDisk reads all of it. What only spares something, and cannot be read, is no error.
 func openDisk(dir string, log *slog.Logger) (d disk, err error) {
+	if err := private(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Error("the state directory is not safe from others, who may open what is quiesced", "error", err)
+	}
 	d.intents, err = intent.Open(dir)
 	switch {
 	case d.intents == nil:

@@ -121,8 +121,16 @@ type socket struct {
 
 // Close removes the file, unless another one has come to its place.
 func (s *socket) Close() error {
-	if now, err := os.Lstat(s.path); err == nil && os.SameFile(s.file, now) {
-		_ = os.Remove(s.path)
+	removed := make(chan struct{})
+	go func() {
+		defer close(removed)
+		if now, err := os.Lstat(s.path); err == nil && os.SameFile(s.file, now) {
+			_ = os.Remove(s.path)
+		}
+	}()
+	select {
+	case <-removed:
+	case <-time.After(time.Second): // its folder hangs, and a stop does not
 	}
 	return s.Listener.Close()
 }

@@ -5,6 +5,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -70,17 +71,16 @@ func Check(path string) (*Config, error) { return load(path, secrets{tried: true
 const readWithin = time.Second
 
 func load(path string, s secrets) (*Config, error) {
-	late := time.NewTimer(readWithin)
-	defer late.Stop()
-	select {
-	case read := <-reads.DoChan("configuration "+path, func() (any, error) { return readFile(path) }):
-		if read.Err != nil {
-			return nil, read.Err
-		}
-		return parse(path, read.Val.([]byte), s)
-	case <-late.C:
+	ctx, cancel := context.WithTimeout(context.Background(), readWithin)
+	defer cancel()
+	read, err := reads.read(ctx, "configuration "+path, func() (any, error) { return readFile(path) })
+	if errors.Is(err, errSlow) {
 		return nil, fmt.Errorf("configuration file %s was not read in %v: is it a pipe that nobody writes into, or on a mount that hangs?", quote(path), readWithin)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return parse(path, read.([]byte), s)
 }
 
 func readFile(path string) ([]byte, error) {

@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 )
 
 // MaxSecretSize is the longest secret, in bytes, its closing newline not counted.
@@ -78,23 +76,10 @@ func (s *Secret) Value(ctx context.Context) (string, error) {
 	return value, nil
 }
 
-// reads has one read of each file under way. One that hangs keeps a thread, for as long as it
-// does, and whoever wants the same file waits for that one.
-var reads singleflight.Group
-
-var errSlow = errors.New("was not read in time")
-
 func (s *Secret) within(ctx context.Context, path string) (string, error) {
-	if ctx.Err() != nil { // before it begins a read
-		return "", errSlow
-	}
-	select {
-	case read := <-reads.DoChan(path, func() (any, error) { return s.read(path) }):
-		value, _ := read.Val.(string) // empty with an error
-		return value, read.Err
-	case <-ctx.Done():
-		return "", errSlow
-	}
+	read, err := reads.read(ctx, path, func() (any, error) { return s.read(path) })
+	value, _ := read.(string) // empty with an error
+	return value, err
 }
 
 // read gives what the file at path holds. Its errors complete a sentence that begins

@@ -239,3 +239,32 @@ func TestATokenThatHangsIsARemarkAtAStart(t *testing.T) {
 	_, err = Load(file)
 	assert.ErrorContains(t, err, "the file with the token was not read in time", "a reload has something to lose")
 }
+
+// What hung may be gone, while its read never comes back: after a while it is given up.
+//
+// Control: without Forget, the file was never read again.
+func TestAReadThatNeverComesBackIsGivenUp(t *testing.T) {
+	r := readers{of: map[string]*hangs{}}
+	stuck := make(chan struct{})
+	defer close(stuck)
+	try := func(do func() (any, error)) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := r.read(ctx, "f", do)
+		return err
+	}
+	hang := func() (any, error) { <-stuck; return nil, nil }
+	well := func() (any, error) { return "text", nil }
+	require.ErrorIs(t, try(hang), errSlow)
+	require.ErrorIs(t, try(well), errSlow, "it waits for the one that hangs")
+	for lost := range 3 {
+		r.of["f"].since = time.Now().Add(-time.Second << lost)
+		require.ErrorIs(t, try(hang), errSlow)
+		assert.Equal(t, lost+1, r.of["f"].lost, "one more at each time")
+		if lost < 2 {
+			require.ErrorIs(t, try(hang), errSlow)
+		}
+	}
+	require.NoError(t, try(well))
+	assert.Empty(t, r.of)
+}

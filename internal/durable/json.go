@@ -77,9 +77,10 @@ func sealed(text []byte) []byte {
 
 // unsealed takes a checksum off; it is empty where there is none.
 func unsealed(data []byte) (text []byte, sum string) {
-	text, sealed := bytes.CutSuffix(data, []byte("\n"))
+	text, _ = bytes.CutSuffix(data, []byte("\n"))
 	n := bytes.LastIndexByte(text, '\n') + 1
-	if line := text[n:]; sealed && len(line) == sumBits && len(bytes.Trim(line, " \t")) == 0 {
+	// One that is cut is no sum of anything.
+	if line := text[n:]; len(line) > 0 && len(bytes.Trim(line, " \t")) == 0 {
 		return text[:n], string(line)
 	}
 	return data, ""

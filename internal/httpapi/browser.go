@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"net"
@@ -72,20 +73,37 @@ const (
 	fewWithin = 2 * time.Second // how long a request may wait for its turn
 )
 
-// few has h answer so many requests at once, and 503 those whose turn does not come.
-func few(h http.HandlerFunc) http.HandlerFunc {
+// few has h make so many answers at once, and 503 of those whose turn does not come. Each is
+// made whole before it is sent: a peer that reads slowly keeps nobody's turn.
+func few(h http.Handler) http.HandlerFunc {
 	turns := make(chan struct{}, fewAtOnce)
 	return func(w http.ResponseWriter, r *http.Request) {
 		late := time.NewTimer(fewWithin)
 		defer late.Stop()
 		select {
 		case turns <- struct{}{}:
-			defer func() { <-turns }()
-			h(w, r)
+			whole := answer{header: w.Header(), code: http.StatusOK}
+			func() {
+				defer func() { <-turns }()
+				h.ServeHTTP(&whole, r)
+			}()
+			w.WriteHeader(whole.code)
+			_, _ = w.Write(whole.body.Bytes()) // an error is the peer's going away
 		case <-r.Context().Done():
 		case <-late.C:
 			w.Header().Set("Retry-After", "1")
-			writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "too many ask for the status at once: try again"})
+			writeJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "too many ask for this at once: try again"})
 		}
 	}
 }
+
+// answer keeps what a handler writes.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(code int)        { a.code = code }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }

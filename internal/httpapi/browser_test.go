@@ -56,7 +56,7 @@ func TestFewAnswersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under, most := 0, 0
 		var mu sync.Mutex
-		h := few(func(http.ResponseWriter, *http.Request) {
+		h := few(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			mu.Lock()
 			under++
 			most = max(most, under)
@@ -65,7 +65,7 @@ func TestFewAnswersAtOnce(t *testing.T) {
 			mu.Lock()
 			under--
 			mu.Unlock()
-		})
+		}))
 		codes := make(chan int, 20)
 		for range 20 {
 			go func() {

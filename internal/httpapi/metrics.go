@@ -116,7 +116,7 @@ func (m *Metrics) SetTiers(names []string) {
 
 // Handler serves the registry.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
 // ProbeEnded counts one probe. How long a completion takes would say nothing among

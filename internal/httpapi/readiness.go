@@ -80,10 +80,10 @@ func (ro *ReadOnly) route(mux *http.ServeMux) {
 		}
 		ro.ready(w, name, ro.Model.Server, "unknown_server")
 	})
-	mux.HandleFunc("GET /api/v1/status", ro.named(few(func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /api/v1/status", ro.named(few(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, ro.Status())
-	})))
-	mux.Handle("GET /metrics", ro.named(ro.Metrics))
+	}))))
+	mux.Handle("GET /metrics", ro.named(few(ro.Metrics)))
 }
 
 // exact answers 404 where ServeMux would redirect to a tidier path. HAProxy

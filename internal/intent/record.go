@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Phase is how far the transition had come that wrote a record last. After a
@@ -87,6 +89,8 @@ func (r Record) check() error {
 		return errors.New(`"tier" is empty`)
 	case r.Reason == "":
 		return fmt.Errorf(`tier %q: "reason" is empty`, r.Tier)
+	case strings.ContainsFunc(r.Reason+r.Who, unicode.IsControl):
+		return fmt.Errorf(`tier %q: "reason" %q or "who" %q holds control characters`, r.Tier, r.Reason, r.Who)
 	case r.Since.IsZero():
 		return fmt.Errorf(`tier %q: "since" is missing`, r.Tier)
 	case r.Serial == 0:

@@ -48,8 +48,11 @@ func (s Socket) noSocket(failure error) bool {
 			return true
 		}
 	}
+	if !errors.Is(failure, syscall.ECONNREFUSED) {
+		return false
+	}
 	info, err := os.Stat(s.Address)
-	return errors.Is(failure, syscall.ECONNREFUSED) && err == nil && info.Mode().Type() != fs.ModeSocket
+	return err == nil && info.Mode().Type() != fs.ModeSocket
 }
 
 // cause is what package net says of a failure, less the addresses: at names the socket,
