@@ -28,8 +28,10 @@ func TestAStartAtADiskThatHangsCanBeEnded(t *testing.T) {
 	f.tiers(t, probed("heavy", newEngine(t), "blue"))
 	cfg, err := config.Load(f.path)
 	require.NoError(t, err)
-	cfg.StateDir = filepath.Join(t.TempDir(), "mnt")
-	require.NoError(t, os.Mkdir(cfg.StateDir, 0o700))
+	// What hung goes on once it is healed, and may yet make files: not t.TempDir.
+	cfg.StateDir, err = os.MkdirTemp("", "hang")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(cfg.StateDir) })
 	heal := hangfs.Mount(t, cfg.StateDir)
 	defer heal()
 	ctx, stop := context.WithCancel(t.Context())
