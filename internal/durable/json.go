@@ -60,13 +60,9 @@ func ReadJSON(path string, most int64, into any) error {
 	return nil
 }
 
-// keepOld keeps the first such file that there was. Where that cannot be written, the file
-// itself cannot be either.
-func keepOld(path string, data []byte) {
-	if _, err := os.Stat(path + ".old"); err != nil {
-		_ = WriteFile(path+".old", data, 0o600)
-	}
-}
+// keepOld keeps such a file as it was. Where that cannot be written, the file itself cannot
+// be either.
+func keepOld(path string, data []byte) { _ = WriteFile(path+".old", data, 0o600) }
 
 // sealed is a text with its checksum behind it, in a line of blanks and tabs: the versions
 // before read past that.

@@ -80,7 +80,7 @@ func TestFilesOfTheVersionBefore(t *testing.T) {
 	require.NoError(t, ReadJSON(path, 1000, &read))
 	kept, err = os.ReadFile(path + ".old")
 	require.NoError(t, err)
-	assert.Equal(t, old, kept, "the first one stays")
+	assert.Equal(t, old, kept, "it stays")
 }
 
 // Controls: without the comparison of sums, each change was taken; with head left out, a
