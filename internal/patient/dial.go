@@ -11,7 +11,7 @@ import (
 )
 
 // mostAtOnce bounds the connects to one path that are under way, or never come back.
-const mostAtOnce = 16
+const mostAtOnce = 128
 
 var underWay = struct {
 	mu sync.Mutex // protects of
