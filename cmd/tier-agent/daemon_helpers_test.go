@@ -143,7 +143,10 @@ func start(t testing.TB, cfg *config.Config) *running {
 	t.Helper()
 	ls, err := listen(cfg.Listen, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	dir := t.TempDir()
+	// A write that waits for a disk may end after the test: not t.TempDir.
+	dir, err := os.MkdirTemp("", "state")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	kept, err := openDisk(dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(kept.close)
