@@ -120,11 +120,11 @@ func (u *unaskedLook) first(ctx context.Context, spec tier.Spec, asking observe.
 	case !shown.Health.Enabled:
 		u.put(now)
 		u.close(ctx, spec, now)
-	case asking.Health:
+	case asking.HealthOwn:
 		// It would take the server down itself, after fall times inter, and brings it up:
 		// there is nothing to remember.
 		u.close(ctx, spec, now)
-	case asking.Unknown:
+	case asking.Health, asking.Unknown: // the tier's answer is what its check was given to go by
 	default:
 		now.Drained = true
 		u.put(now)

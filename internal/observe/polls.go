@@ -118,7 +118,11 @@ const leastPause = 10 * time.Second
 
 // Asking says which running checks of a server ask this tier-agent. Unknown: some run,
 // and their process has just begun, so that they may yet ask.
-type Asking struct{ Agent, Health, Unknown bool }
+type Asking struct {
+	Agent, Health, Unknown bool
+	// HealthOwn: the health check asks by the server's own name, and is told its evidence.
+	HealthOwn bool
+}
 
 // Any reports whether a check asks, as far as can be known yet.
 func (a Asking) Any() bool { return a.Agent || a.Health || a.Unknown }
@@ -131,7 +135,8 @@ func (p *Polls) Asking(v View, server, tier string, now time.Time) Asking {
 	}
 	return Asking{
 		Agent: asks(AgentCheck), Health: asks(HealthCheck),
-		Unknown: now.Sub(v.Started()) < leastPause && (s.Agent.Enabled || s.Health.Enabled),
+		HealthOwn: p.CheckAsks(v, HealthCheck, server, server, now),
+		Unknown:   now.Sub(v.Started()) < leastPause && (s.Agent.Enabled || s.Health.Enabled),
 	}
 }
 

@@ -33,8 +33,8 @@ func TestWhoAsksWhereThereAreSeveral(t *testing.T) {
 		}
 		p.Note(Gate, []byte("b"), now)
 		assert.Equal(guarantee.T(t), !several, p.Asks(v, Gate, "b", now))
-		assert.Equal(guarantee.T(t), Asking{Health: !several}, p.Asking(v, "b/engine", "b", now))
-		assert.Equal(t, Asking{Health: true}, p.Asking(v, "b/ours", "b", now))
+		assert.Equal(guarantee.T(t), Asking{Health: !several, HealthOwn: !several}, p.Asking(v, "b/engine", "b", now))
+		assert.Equal(t, Asking{Health: true, HealthOwn: true}, p.Asking(v, "b/ours", "b", now))
 		assert.Equal(t, Asking{Agent: true}, p.Asking(v, "b/agent", "b", now))
 	}
 }
