@@ -45,7 +45,7 @@ unit: gotest ## every package, under the race detector
 	scripts/need.sh gcc
 	$(TEST_ENV) bin/gotest run unit -- -race -timeout 20m $$(go list ./... | grep -v /test/integration)
 
-# The versions at once, and at the end nine tests that do little but wait: with go's default,
+# The versions at once, and at the end the tests that do little but wait, nine at a time: with go's default,
 # the number of cores, two versions would run and the third come after them.
 integration: gotest build haproxies ## real HAProxy, real sockets, each version
 	scripts/need.sh gcc

@@ -157,20 +157,20 @@ func (u *unaskedLook) again(ctx context.Context, spec tier.Spec, was Unasked, a 
 func (u *unaskedLook) put(r Unasked) { _ = u.o.Unasked.Put(r) } // closeUnasked complains
 
 func (u *unaskedLook) close(ctx context.Context, spec tier.Spec, r Unasked) {
-	if u.send(ctx, spec, r, runtimeapi.StateDrain, false) {
+	if u.send(ctx, spec, r, runtimeapi.StateDrain) {
 		u.o.Log.Warn("a server was closed: it is not ready, got requests, and its checks do not say so", "haproxy", u.at.instance, "server", u.at.server, "drained", r.Drained)
 	}
 }
 
 func (u *unaskedLook) open(ctx context.Context, spec tier.Spec, r Unasked) {
-	if u.send(ctx, spec, r, runtimeapi.StateReady, true) {
+	if u.send(ctx, spec, r, runtimeapi.StateReady) {
 		u.forgetUnasked(u.at.place)
 		u.o.Log.Info("a server that tier-agent had closed is open again: its evidence is ready", "haproxy", u.at.instance, "server", u.at.server)
 	}
 }
 
 // send reports whether HAProxy has confirmed it.
-func (u *unaskedLook) send(ctx context.Context, spec tier.Spec, r Unasked, state runtimeapi.State, good bool) bool {
+func (u *unaskedLook) send(ctx context.Context, spec tier.Spec, r Unasked, state runtimeapi.State) bool {
 	// Not in the middle of a transition of that server: what it finds and changes is its own.
 	leave, ok := u.lane(spec.Name).try(tier.Target{Tier: spec.Name, Server: u.at.server})
 	if !ok {
@@ -182,7 +182,7 @@ func (u *unaskedLook) send(ctx context.Context, spec tier.Spec, r Unasked, state
 	if r.Drained {
 		_, err = u.instance.SetState(ctx, u.spec.Backend, u.spec.Name, state)
 	} else {
-		_, err = u.instance.SetHealth(ctx, u.spec.Backend, u.spec.Name, good)
+		_, err = u.instance.SetHealth(ctx, u.spec.Backend, u.spec.Name, state == runtimeapi.StateReady)
 	}
 	u.complain("unasked "+unaskedKey(u.at.place), err, "a server that nothing asks about could not be closed or opened", "haproxy", u.at.instance, "server", u.at.server)
 	u.o.Watcher.Wake()

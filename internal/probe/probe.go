@@ -155,9 +155,7 @@ type Prober struct {
 func New(o Options) *Prober {
 	p := &Prober{dial: o.DialContext, lookUp: o.LookUp, tls: &tls.Config{}, userAgent: o.UserAgent}
 	if p.lookUp == nil && p.dial == nil {
-		p.lookUp = func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return lookUpOnce(ctx, host)
-		}
+		p.lookUp = lookUpOnce
 	}
 	if p.dial == nil {
 		// It sets no TCP keep-alive, which a connection that lives for one probe does not need.
